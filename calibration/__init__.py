@@ -1,0 +1,1 @@
+"""What was measured: tables of published results that simulations are held against."""

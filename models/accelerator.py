@@ -1,0 +1,101 @@
+"""One accelerator: peak rates, the shares of them that are delivered, and fixed costs, for `models.roofline`."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from models.catalogue import Entry, load_entry
+from models.errors import CatalogueError
+
+_ARITHMETIC = ("bf16", "fp8", "fp4")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Accelerator:
+    """One GPU. Rates are for one GPU and, on links, one direction; efficiencies are delivered / peak.
+
+    `peak_flops_per_s` and `compute_efficiency` are by arithmetic dtype (bf16, fp8, fp4), dense.
+    `collective_efficiency` is all-reduce bus bandwidth / `scale_up_bytes_per_s` and may exceed 1 where the switch
+    reduces. `step_fixed_s` is spent once an engine step, `layer_fixed_s` once a layer, `collective_latency_s` once a
+    collective. Sources stand in the catalogue entry.
+    """
+
+    name: str
+    hbm_bytes: int
+    hbm_bytes_per_s: float
+    peak_flops_per_s: Mapping[str, float]
+    compute_efficiency: Mapping[str, float]
+    hbm_efficiency: float
+    scale_up_bytes_per_s: float
+    collective_efficiency: float
+    host_link_bytes_per_s: float
+    host_link_delivered_fraction: float
+    step_fixed_s: float
+    layer_fixed_s: float
+    collective_latency_s: float
+    tdp_w: float | None = None
+    price_usd: float | None = None
+    status: str = "datasheet"
+    caveats: tuple[str, ...] = ()
+
+    def arithmetic_dtype(self, dtype: str) -> str:
+        """Return the arithmetic that runs *dtype* here: itself, or bf16 where the part has no units for it.
+
+        Weight-only kernels (Marlin and its kin) expand narrow weights on the fly and multiply in 16 bits. Raises
+        CatalogueError.
+        """
+        if dtype not in _ARITHMETIC:
+            raise CatalogueError(
+                f"accelerator {self.name}", f"no arithmetic '{dtype}'; it knows {', '.join(_ARITHMETIC)}"
+            )
+        return dtype if dtype in self.peak_flops_per_s else "bf16"
+
+    def delivered_flops_per_s(self, dtype: str) -> float:
+        """Return peak x efficiency of bf16, fp8 or fp4, or of what runs it here [FLOP/s]; raises CatalogueError."""
+        chosen = self.arithmetic_dtype(dtype)
+        return self.peak_flops_per_s[chosen] * self.compute_efficiency[chosen]
+
+    @property
+    def delivered_hbm_bytes_per_s(self) -> float:
+        """HBM bandwidth that a streaming kernel gets [B/s]."""
+        return self.hbm_bytes_per_s * self.hbm_efficiency
+
+    @property
+    def delivered_host_link_bytes_per_s(self) -> float:
+        """Host link bandwidth that large copies get, one direction [B/s]."""
+        return self.host_link_bytes_per_s * self.host_link_delivered_fraction
+
+
+def accelerator_from_entry(entry: Entry) -> Accelerator:
+    """Return the accelerator an entry describes; raises CatalogueError for a zero rate or a peak without efficiency."""
+    where = f"accelerator {entry.name}"
+    peaks = {dtype: entry.si(f"{dtype}_peak") for dtype in _ARITHMETIC if f"{dtype}_peak" in entry.figures}
+    for name in ("hbm_capacity", "hbm_bandwidth", "scale_up_bandwidth", "host_link_bandwidth", "hbm_efficiency"):
+        if entry.si(name) <= 0:
+            raise CatalogueError(where, f"{name} must be above 0")
+    for dtype in peaks:
+        if not entry.optional_si(f"{dtype}_efficiency"):
+            raise CatalogueError(where, f"{dtype}_peak needs a {dtype}_efficiency above 0")
+    return Accelerator(
+        name=entry.name,
+        hbm_bytes=round(entry.si("hbm_capacity")),
+        hbm_bytes_per_s=entry.si("hbm_bandwidth"),
+        peak_flops_per_s=peaks,
+        compute_efficiency={dtype: entry.si(f"{dtype}_efficiency") for dtype in peaks},
+        hbm_efficiency=entry.si("hbm_efficiency"),
+        scale_up_bytes_per_s=entry.si("scale_up_bandwidth"),
+        collective_efficiency=entry.si("collective_efficiency"),
+        host_link_bytes_per_s=entry.si("host_link_bandwidth"),
+        host_link_delivered_fraction=entry.si("host_link_delivered_fraction"),
+        step_fixed_s=entry.si("step_fixed"),
+        layer_fixed_s=entry.si("layer_fixed"),
+        collective_latency_s=entry.si("collective_latency"),
+        tdp_w=entry.optional_si("tdp"),
+        price_usd=entry.optional_si("price"),
+        status=entry.status,
+        caveats=entry.caveats,
+    )
+
+
+def load_accelerator(name: str) -> Accelerator:
+    """Return an accelerator by catalogue name or from a .yaml file; raises UnknownNameError, CatalogueError."""
+    return accelerator_from_entry(load_entry("accelerator", name))

@@ -1,0 +1,51 @@
+"""Bytes an element takes in memory, scales of block formats included."""
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Final
+
+from models.errors import UnknownNameError
+
+# Scales: fp8 has one fp32 for a block of 128 x 128 (DeepSeek-V3 report, section 3.3); mxfp4 one byte for 32 elements
+# (OCP Microscaling Formats 1.0); nvfp4 one byte for 16 (NVIDIA NVFP4); int4 one bf16 for 32 (Kimi-K2 config,
+# group_size 32).
+WEIGHT_BYTES: Final[Mapping[str, float]] = MappingProxyType(
+    {
+        "fp32": 4.0,
+        "bf16": 2.0,
+        "fp16": 2.0,
+        "fp8": 1.0 + 4.0 / (128 * 128),
+        "mxfp4": 0.5 + 1.0 / 32,
+        "nvfp4": 0.5 + 1.0 / 16,
+        "int4": 0.5 + 2.0 / 32,
+    }
+)
+KV_BYTES: Final[Mapping[str, int]] = MappingProxyType({"bf16": 2, "fp16": 2, "fp8": 1})
+STATE_BYTES: Final[Mapping[str, int]] = MappingProxyType({"fp32": 4, "bf16": 2, "fp16": 2})
+
+# The arithmetic that a weight format is multiplied in where the GPU has it: int4 and mxfp4 kernels expand to bf16 on
+# GPUs without FP4 units (weight-only kernels), which is what `Accelerator.peak_flops_per_s` falls back to.
+COMPUTE_DTYPE: Final[Mapping[str, str]] = MappingProxyType(
+    {"fp32": "bf16", "bf16": "bf16", "fp16": "bf16", "fp8": "fp8", "mxfp4": "fp4", "nvfp4": "fp4", "int4": "bf16"}
+)
+
+
+def weight_element_bytes(dtype: str) -> float:
+    """Return the bytes of one weight [B]; raises UnknownNameError."""
+    if dtype not in WEIGHT_BYTES:
+        raise UnknownNameError("weight dtype", dtype, WEIGHT_BYTES)
+    return WEIGHT_BYTES[dtype]
+
+
+def kv_element_bytes(dtype: str) -> int:
+    """Return the bytes of one element of the KV cache [B]; raises UnknownNameError."""
+    if dtype not in KV_BYTES:
+        raise UnknownNameError("kv dtype", dtype, KV_BYTES)
+    return KV_BYTES[dtype]
+
+
+def state_element_bytes(dtype: str) -> int:
+    """Return the bytes of one element of a recurrent state [B]; raises UnknownNameError."""
+    if dtype not in STATE_BYTES:
+        raise UnknownNameError("state dtype", dtype, STATE_BYTES)
+    return STATE_BYTES[dtype]

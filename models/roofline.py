@@ -1,0 +1,229 @@
+"""How long one engine step takes: fixed and collective terms plus the larger of compute and HBM time (a roofline).
+
+Passive: it turns a model, an accelerator and a layout into coefficients, once; a step is then a dozen multiply-adds.
+"""
+
+import math
+from dataclasses import dataclass, field
+
+from models.accelerator import Accelerator
+from models.dtypes import COMPUTE_DTYPE
+from models.errors import CatalogueError
+from models.llm import Llm, touched_fraction
+
+# Activations travel between GPUs in 16 bits in every engine of today (vLLM, SGLang, TensorRT-LLM).
+_ACTIVATION_BYTES = 2
+_REDUCES_PER_LAYER = 2  # after attention and after the MLP (Megatron-LM, section 3)
+_DISPATCH_AND_COMBINE = 2
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExpertShare:
+    """How much of the routed experts' weights the busiest rank reads in a step.
+
+    `experts` a layer with `experts_per_token` chosen; `spread_over` ranks hold whole experts (1: every rank holds a
+    slice of each, so all ranks read alike).
+    """
+
+    experts: int
+    experts_per_token: int
+    spread_over: int
+
+    def fraction(self, tokens: float) -> float:
+        """Return the busiest rank's touched share of its expert weights for *tokens* tokens in a step.
+
+        Sliced: 1 - (1 - k/E)^tokens. Spread: touched experts a rank are taken as binomial (E / ranks trials), and the
+        step waits for the largest of the ranks' independent counts. Uniform, independent routing is assumed in both.
+        """
+        touched = touched_fraction(self.experts, self.experts_per_token, tokens)
+        if self.spread_over == 1 or touched in {0.0, 1.0}:
+            return touched
+        # A rank with a part of an expert too many is rounded up: the busiest rank holds that one.
+        held = -(-self.experts // self.spread_over)
+        expected, below = 0.0, 0.0
+        for count in range(held):
+            below += math.comb(held, count) * touched**count * (1.0 - touched) ** (held - count)
+            expected += 1.0 - min(1.0, below) ** self.spread_over
+        return min(1.0, expected / held)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepCost:
+    """Coefficients of one step's time [s].
+
+    `*_per_token` count scheduled tokens, `*_per_pair` (query, key) pairs, `*_context_token` and `*_window_token`
+    tokens of KV read, summed over the sequences of the step. `dense_weights_s` and `expert_weights_s` are the HBM times
+    of all such weights of a rank; `microbatches` share a step in a pipeline.
+    """
+
+    fixed_s: float
+    collective_latency_s: float
+    collective_s_per_token: float
+    compute_s_per_token: float
+    compute_s_per_pair: float
+    compute_s_per_window_pair: float
+    memory_s_per_context_token: float
+    memory_s_per_window_token: float
+    dense_weights_s: float
+    expert_weights_s: float
+    expert_share: ExpertShare
+    microbatches: int = 1
+    _weights_s: dict[int, float] = field(default_factory=dict, init=False, repr=False, compare=False)
+
+    def weights_s(self, tokens: int) -> float:
+        """Return the HBM time of the weights that a step of *tokens* tokens reads [s]; never falls with *tokens*."""
+        known = self._weights_s.get(tokens)
+        if known is None:
+            touched = self.expert_share.fraction(tokens / self.microbatches)
+            known = self._weights_s[tokens] = self.dense_weights_s + self.expert_weights_s * touched
+        return known
+
+    def affine(self, tokens: int) -> tuple[float, float, float]:
+        """Return (overhead_s, compute_s, memory_s): the parts of a step that depend on its tokens only [s].
+
+        With them, overhead_s + max(compute_s + compute_s_per_pair * pairs + compute_s_per_window_pair * window_pairs,
+        memory_s + memory_s_per_context_token * context_tokens + memory_s_per_window_token * window_context_tokens),
+        evaluated from left to right, equals `step_s` to the last bit: `step_s` is that expression.
+        """
+        return (
+            self.fixed_s + self.collective_latency_s + self.collective_s_per_token * tokens,
+            self.compute_s_per_token * tokens,
+            self.weights_s(tokens),
+        )
+
+    def step_s(
+        self, *, tokens: int, pairs: float, window_pairs: float, context_tokens: float, window_context_tokens: float
+    ) -> float:
+        """Return the time of one step [s].
+
+        *tokens* are scheduled this step, *pairs* and *window_pairs* their (query, key) pairs on full and windowed
+        layers, *context_tokens* and *window_context_tokens* the KV tokens read there.
+        """
+        overhead_s, compute_s, memory_s = self.affine(tokens)
+        return overhead_s + max(
+            compute_s + self.compute_s_per_pair * pairs + self.compute_s_per_window_pair * window_pairs,
+            memory_s
+            + self.memory_s_per_context_token * context_tokens
+            + self.memory_s_per_window_token * window_context_tokens,
+        )
+
+
+def step_cost(
+    llm: Llm,
+    accelerator: Accelerator,
+    *,
+    tensor_parallel: int,
+    pipeline_parallel: int = 1,
+    expert_parallel: bool = False,
+    weight_dtype: str | None = None,
+    kv_dtype: str = "bf16",
+) -> StepCost:
+    """Return the step-time coefficients of a model on a replica of *tensor_parallel* x *pipeline_parallel* GPUs.
+
+    Compute and HBM rates are peak x efficiency. Tensor parallelism slices weights and heads; every rank reads its own
+    copy of replicated KV. Expert parallelism gives each rank whole experts and replaces the reduce of
+    mixture-of-experts layers by dispatch and combine. A pipeline of p stages is taken in its steady state with p
+    microbatches: compute, KV and collective bytes divide by p, weights and fixed terms do not, and p - 1 hops are
+    added. Raises CatalogueError for a layout that cannot be built.
+    """
+    _check_layout(llm, tensor_parallel, pipeline_parallel)
+    ranks = tensor_parallel * pipeline_parallel
+    hbm_bytes_per_s = accelerator.delivered_hbm_bytes_per_s
+    dense_flops_per_s = accelerator.delivered_flops_per_s(COMPUTE_DTYPE[llm.block_dtype(weight_dtype)])
+    expert_flops_per_s = accelerator.delivered_flops_per_s(COMPUTE_DTYPE[llm.expert_dtype(weight_dtype)])
+    # Scores and weighted sums are computed in 16 bits whatever the KV is stored in (FlashAttention's default path).
+    attention_flops_per_s = accelerator.delivered_flops_per_s("bf16")
+    compute_s_per_token = (
+        llm.dense_flops_per_token() / dense_flops_per_s + llm.expert_flops_per_token() / expert_flops_per_s
+    )
+    windowed_bytes = llm.windowed_kv_bytes_per_token(kv_dtype)
+    full_bytes = llm.kv_bytes_per_token(kv_dtype) - windowed_bytes
+    kv_s_per_byte = llm.kv_replication(tensor_parallel) / (ranks * hbm_bytes_per_s)
+    spread = expert_parallel and llm.experts > 0
+    latency_s, s_per_token = _collectives(llm, accelerator, tensor_parallel, pipeline_parallel, spread=spread)
+    return StepCost(
+        fixed_s=accelerator.step_fixed_s + llm.layers * accelerator.layer_fixed_s,
+        collective_latency_s=latency_s,
+        collective_s_per_token=s_per_token,
+        compute_s_per_token=compute_s_per_token / ranks,
+        compute_s_per_pair=llm.attention_flops_per_pair() / (ranks * attention_flops_per_s),
+        compute_s_per_window_pair=llm.window_attention_flops_per_pair() / (ranks * attention_flops_per_s),
+        memory_s_per_context_token=full_bytes * kv_s_per_byte,
+        memory_s_per_window_token=windowed_bytes * kv_s_per_byte,
+        dense_weights_s=llm.dense_read_bytes(weight_dtype) / (tensor_parallel * hbm_bytes_per_s),
+        expert_weights_s=llm.expert_weight_bytes(weight_dtype) / (tensor_parallel * hbm_bytes_per_s),
+        expert_share=ExpertShare(
+            experts=llm.experts,
+            experts_per_token=llm.experts_per_token,
+            spread_over=tensor_parallel if spread else 1,
+        ),
+        microbatches=pipeline_parallel,
+    )
+
+
+def _collectives(
+    llm: Llm, accelerator: Accelerator, tensor_parallel: int, pipeline_parallel: int, *, spread: bool
+) -> tuple[float, float]:
+    """Return (latency_s a step, s a token) of collectives between tensor-parallel ranks and hops between stages.
+
+    An all-reduce of b bytes over n ranks takes 2 (n-1)/n x b / bus bandwidth (nccl-tests, PERFORMANCE.md); dispatch
+    and combine each move (n-1)/n of k/n x b a rank.
+    """
+    n = tensor_parallel
+    bus_bytes_per_s = accelerator.scale_up_bytes_per_s * accelerator.collective_efficiency
+    activation_s = llm.hidden * _ACTIVATION_BYTES / bus_bytes_per_s
+    latency_s, s_per_token = 0.0, 0.0
+    if n > 1:
+        exchanged_layers = llm.moe_layers if spread else 0
+        reduces = _REDUCES_PER_LAYER * llm.layers - exchanged_layers
+        exchanges = _DISPATCH_AND_COMBINE * exchanged_layers
+        latency_s = (reduces + exchanges) * accelerator.collective_latency_s
+        moved = reduces * 2.0 + exchanges * llm.experts_per_token / n
+        s_per_token = moved * (n - 1) / n * activation_s / pipeline_parallel
+    hops = pipeline_parallel - 1
+    # A hop carries one microbatch of activations, sliced over the tensor-parallel ranks of a stage.
+    hop_s_per_token = hops * llm.hidden * _ACTIVATION_BYTES / (accelerator.scale_up_bytes_per_s * n * pipeline_parallel)
+    return latency_s + hops * accelerator.collective_latency_s, s_per_token + hop_s_per_token
+
+
+def kv_capacity_bytes(
+    llm: Llm,
+    accelerator: Accelerator,
+    *,
+    tensor_parallel: int,
+    pipeline_parallel: int,
+    gpu_memory_utilization: float,
+    weight_dtype: str | None = None,
+) -> int:
+    """Return the HBM left for KV over all ranks of a replica, copies of replicated KV included [B].
+
+    A token takes kv_bytes_per_token x kv_replication of it.
+
+    HBM x utilization - weights; activations and graphs of the engine live in what the utilization leaves (vLLM
+    profiles them; their size has no public figure). Raises CatalogueError where the weights do not fit, with both
+    numbers.
+    """
+    _check_layout(llm, tensor_parallel, pipeline_parallel)
+    ranks = tensor_parallel * pipeline_parallel
+    usable = int(ranks * accelerator.hbm_bytes * gpu_memory_utilization)
+    weights = llm.weight_bytes(weight_dtype)
+    if weights >= usable:
+        raise CatalogueError(
+            f"llm {llm.name} on {ranks} x {accelerator.name}",
+            f"does not fit: {weights / 1e9:.1f} GB of weights in {usable / 1e9:.1f} GB of HBM "
+            f"(utilization {gpu_memory_utilization:g})",
+        )
+    return usable - weights
+
+
+def _check_layout(llm: Llm, tensor_parallel: int, pipeline_parallel: int) -> None:
+    if tensor_parallel < 1 or pipeline_parallel < 1:
+        raise CatalogueError("layout", "tensor_parallel and pipeline_parallel must be at least 1")
+    if llm.heads % tensor_parallel:
+        raise CatalogueError(
+            f"llm {llm.name}", f"{llm.heads} attention heads cannot be split over tensor_parallel {tensor_parallel}"
+        )
+    if pipeline_parallel > llm.layers:
+        raise CatalogueError(
+            f"llm {llm.name}", f"{llm.layers} layers cannot be split over pipeline_parallel {pipeline_parallel}"
+        )

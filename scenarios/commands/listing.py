@@ -1,0 +1,113 @@
+"""`kvtier list`: the names that a scenario can use, by kind."""
+
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+from typing import Any, Final
+
+from models.catalogue import entries, load_entry
+from models.errors import UnknownNameError
+from scenarios.commands.tables import print_json, print_table
+from scenarios.loader import library, stacks
+
+Row = dict[str, str]
+
+
+def print_names(kind: str | None, *, as_json: bool) -> None:
+    """Print the names of one kind with what they are, or of all kinds; raises UnknownNameError for another kind."""
+    if kind is None:
+        names = {plural: [row["name"] for row in rows()] for plural, rows in KINDS.items()}
+        if as_json:
+            print_json(names)
+        else:
+            print_table(["kind", "names"], [[plural, ", ".join(found)] for plural, found in names.items()])
+        return
+    plural = plural_of(kind)
+    rows = KINDS[plural]()
+    if as_json:
+        print_json({plural: rows})
+        return
+    columns = list(rows[0]) if rows else ["name"]
+    print_table(columns, [[row[column] for column in columns] for row in rows])
+
+
+def plural_of(kind: str) -> str:
+    """Return the kind for its singular or plural name; raises UnknownNameError."""
+    for plural in KINDS:
+        if kind in {plural, singular_of(plural)}:
+            return plural
+    raise UnknownNameError("kind", kind, KINDS)
+
+
+def singular_of(plural: str) -> str:
+    """Return what one thing of a kind is called."""
+    return "storage" if plural == "storage" else plural.removesuffix("s")
+
+
+def _catalogue(kind: str) -> Callable[[], list[Row]]:
+    def rows() -> list[Row]:
+        found = [load_entry(kind, name) for name in entries(kind)]
+        return [{"name": entry.name, "status": entry.status, "title": entry.title} for entry in found]
+
+    return rows
+
+
+def _described(pairs: Callable[[], list[tuple[str, str]]]) -> Callable[[], list[Row]]:
+    return lambda: [{"name": name, "description": description} for name, description in pairs()]
+
+
+def _registered(find: Callable[[], Any]) -> Callable[[], list[Row]]:
+    def rows() -> list[Row]:
+        registry = find()
+        return [{"name": name, "description": first_line(registry.get(name).__doc__)} for name in registry.names()]
+
+    return rows
+
+
+def first_line(text: str | None) -> str:
+    """Return the first line of a docstring."""
+    return (text or "").strip().partition("\n")[0]
+
+
+def _evictions() -> Any:
+    from sim.policies.base import EVICTION
+
+    return EVICTION
+
+
+def _routers() -> Any:
+    from sim.policies.base import ROUTING
+
+    return ROUTING
+
+
+def _generators() -> Any:
+    from sim.synthetic import GENERATORS
+
+    return GENERATORS
+
+
+def _formats() -> list[tuple[str, str]]:
+    from sim.traces import trace_formats
+
+    return trace_formats()
+
+
+KINDS: Final[Mapping[str, Callable[[], list[Row]]]] = MappingProxyType(
+    {
+        "llms": _catalogue("llm"),
+        "accelerators": _catalogue("accelerator"),
+        "storage": _catalogue("storage"),
+        "links": _catalogue("link"),
+        "scenarios": _described(library),
+        "stacks": _described(stacks),
+        "evictions": _registered(_evictions),
+        "routers": _registered(_routers),
+        "generators": _registered(_generators),
+        "trace-formats": _described(_formats),
+    }
+)
+"""What `kvtier list` knows, by plural name; the rows are made on use."""
+REGISTRIES: Final[Mapping[str, Callable[[], Any]]] = MappingProxyType(
+    {"evictions": _evictions, "routers": _routers, "generators": _generators}
+)
+"""The kinds that are classes, with how to find their registry."""

@@ -1,0 +1,138 @@
+"""`kvtier run`: one scenario, simulated, saved and printed."""
+
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from models.errors import InputError
+from models.units import format_bytes, format_rate, format_seconds
+from scenarios.commands.progress import Progress
+from scenarios.commands.tables import print_json, print_pairs, print_table
+from scenarios.loader import load_scenario
+
+_STATISTICS = ("mean", "p50", "p90", "p99", "max")
+_LATENCIES = (
+    ("ttft_s", "TTFT (time to first token)"),
+    ("tpot_s", "TPOT (time an output token)"),
+    ("itl_s", "ITL (between tokens)"),
+    ("e2e_s", "end to end"),
+)
+
+
+def run_scenario(
+    name_or_path: str,
+    *,
+    trace: str | None,
+    overrides: Sequence[str],
+    seed: int | None,
+    out: str | None,
+    as_json: bool,
+) -> None:
+    """Simulate a scenario and print its summary; warnings and progress go to stderr. Raises KvTierError."""
+    scenario = load_scenario(name_or_path, overrides=overrides, trace=trace, seed=seed)
+    if out is not None and Path(out).exists() and not Path(out).is_dir():
+        raise InputError(f"--out {out}: is a file; must be a folder")  # said now rather than after the run
+    from scenarios.build import simulate
+
+    with Progress(scenario.name) as progress:
+        result = simulate(scenario, progress=progress)
+    summary = result.summary()
+    for warning in summary["warnings"]:
+        sys.stderr.write(f"kvtier: warning: {warning}\n")
+    # Printed before it is saved: a folder that cannot be written must not cost the figures.
+    if as_json:
+        print_json(summary)
+    else:
+        _print_summary(scenario.name, summary)
+    if out is not None:
+        result.save(out)
+        sys.stderr.write(f"kvtier: saved to {out}\n")
+
+
+def _print_summary(name: str, summary: Mapping[str, Any]) -> None:
+    print_pairs(_overview(summary), title=name)
+    sys.stdout.write("\n")
+    rows = [[label, *(_seconds(summary[key][column]) for column in _STATISTICS)] for key, label in _LATENCIES]
+    print_table(["latency", *_STATISTICS], rows, numbers_from=1)
+    sys.stdout.write("\n")
+    parts = summary["ttft_parts_s"]
+    mean_s = summary["ttft_s"]["mean"]
+    print_table(
+        ["part of mean TTFT", "time", "share"],
+        [_part(*item, mean_s) for item in _parts(summary, parts)],
+        numbers_from=1,
+    )
+    sys.stdout.write("\n")
+    header = ["tier", "hit tokens", "read", "written", "evicted", "peak used", "capacity"]
+    print_table(header, [_tier(*item) for item in summary["tiers"].items()], numbers_from=1)
+    sys.stdout.write("\n")
+    if summary["links"]:
+        header = ["link", "read", "written", "busy", "busy mean", "peak"]
+        print_table(header, [_link(*item) for item in summary["links"].items()], numbers_from=1)
+        sys.stdout.write("\n")
+    print_pairs([("bottleneck", str(summary["bottleneck"]))])
+
+
+def _overview(summary: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    requests, throughput, engine = summary["requests"], summary["throughput"], summary["engine"]
+    yield (
+        "requests",
+        f"{requests['completed']:,} completed, {requests['rejected']:,} rejected, of {requests['submitted']:,}",
+    )
+    yield "makespan", _seconds(summary["makespan_s"])
+    output, prompts, rate = (throughput[f"{key}_per_s"] for key in ("output_tokens", "input_tokens", "requests"))
+    yield (
+        "throughput",
+        f"{_number(output)} output tokens/s, {_number(prompts)} input tokens/s, {_number(rate)} requests/s",
+    )
+    yield "hit ratio", f"{_share(summary['hit_ratio_tokens'])} of prompt tokens"
+    if "slo" in summary:
+        slo = summary["slo"]
+        yield "SLO", f"met by {_share(slo['attainment'])}, goodput {_number(slo['goodput_requests_per_s'])} requests/s"
+    yield "preemptions", f"{summary['preemptions']:,}"
+    wall = f"{engine['wall_s']:.2f} s, {_number(engine['requests_per_wall_s'])} requests/s, {engine['events']:,} events"
+    yield "simulated in", wall
+
+
+def _parts(summary: Mapping[str, Any], parts: Mapping[str, Any]) -> Iterator[tuple[str, float | None]]:
+    """Yield the parts of the mean TTFT, the load once more by tier where it is known."""
+    for name, part_s in parts.items():
+        yield name, part_s
+        if name == "load":
+            for tier, load_s in summary.get("load_by_tier_s", {}).items():
+                if load_s:
+                    yield f"  from {tier}", load_s
+
+
+def _part(name: str, part_s: float | None, mean_s: float | None) -> list[str]:
+    share = None if part_s is None or not mean_s else part_s / mean_s
+    return [name, _seconds(part_s), _share(share)]
+
+
+def _tier(name: str, figures: Mapping[str, Any]) -> list[str]:
+    sizes = ("read_bytes", "write_bytes", "evicted_bytes", "peak_used_bytes", "capacity_bytes")
+    return [name, f"{figures['hit_tokens']:,}", *(format_bytes(figures[key]) for key in sizes)]
+
+
+def _link(name: str, figures: Mapping[str, Any]) -> list[str]:
+    sizes = [format_bytes(figures[key]) for key in ("read_bytes", "write_bytes")]
+    rates = [_rate(figures[key]) for key in ("busy_mean_bytes_per_s", "peak_bytes_per_s")]
+    return [name, *sizes, _share(figures["busy_fraction"]), *rates]
+
+
+def _seconds(value: float | None) -> str:
+    # Parts are differences of clock times: below a nanosecond there is only rounding.
+    return "-" if value is None else format_seconds(0.0 if abs(value) < 1e-9 else value)
+
+
+def _rate(value: float | None) -> str:
+    return "-" if value is None else format_rate(value)
+
+
+def _share(value: float | None) -> str:
+    return "-" if value is None else f"{value:.1%}"
+
+
+def _number(value: float | None) -> str:
+    return "-" if value is None else f"{value:,.4g}" if value < 1e4 else f"{value:,.0f}"

@@ -1,0 +1,205 @@
+"""Lays scenario files over each other: `base` below a file, overrides above it, a stack profile below its parts."""
+
+from collections.abc import Iterable, Sequence
+from importlib import resources
+from importlib.resources.abc import Traversable
+from pathlib import Path
+
+from models.errors import ScenarioError, UnknownNameError, did_you_mean
+from scenarios.document import Node, read_file, read_value
+from scenarios.problems import located
+from scenarios.schema import LinkSpec, TierSpec, Transfer
+
+# Replaced as a whole by a file that has them: half of one workload and half of another mean nothing.
+_REPLACED_WHOLE = frozenset({"workload"})
+# Of each file itself, and not inherited.
+_OWN = frozenset({"name", "description"})
+_PROFILE_KEYS = ("description", "version", "transfer", "tier")
+
+
+def shipped(folder: str) -> dict[str, Traversable]:
+    """Return the YAML files that ship in *folder* ("library" or "stacks"), by name in alphabetical order."""
+    root = resources.files("scenarios").joinpath(folder)
+    if not root.is_dir():
+        return {}
+    found = {item.name.removesuffix(".yaml"): item for item in root.iterdir() if item.name.endswith(".yaml")}
+    return dict(sorted(found.items()))
+
+
+def is_path(text: str) -> bool:
+    """Whether a scenario, stack or catalogue entry is given as a path and not as a name."""
+    return "/" in text or "\\" in text or text.endswith((".yaml", ".yml", ".json"))
+
+
+def read_shipped(folder: str, kind: str, name: str) -> Node:
+    """Return the mapping of a shipped file; UnknownNameError names the ones that exist."""
+    files = shipped(folder)
+    if name not in files:
+        raise UnknownNameError(kind, name, files)
+    with resources.as_file(files[name]) as path:
+        return read_file(path, f"{name}.yaml")
+
+
+def read_layers(name_or_path: str) -> Node:
+    """Return a scenario with everything that its `base` files hold beneath it."""
+    chain: list[Node] = []
+    seen: list[Path | str] = []
+    reference, folder = name_or_path, None
+    while True:
+        node, identity = _read_scenario(reference, folder)
+        if identity in seen:
+            raise ScenarioError(chain[-1].value["base"].where, f"base: '{reference}' is based on itself")
+        seen.append(identity)
+        chain.append(node)
+        base = node.value.get("base")
+        if base is None or base.value is None:
+            break
+        if not isinstance(base.value, str):
+            raise ScenarioError(base.where, "base: must be the name or the path of a scenario")
+        reference, folder = base.value, node.folder
+    merged = _without(chain.pop(), _OWN if chain else frozenset())
+    while chain:
+        node = chain.pop()
+        merged = merge(merged, _without(node, _OWN if chain else frozenset()))
+    return _without(merged, frozenset({"base"}))
+
+
+def _read_scenario(reference: str, folder: Path | None) -> tuple[Node, Path | str]:
+    if not is_path(reference):
+        node = read_shipped("library", "scenario", reference)
+        return _named(node, reference), reference
+    path = Path(reference) if folder is None else folder / reference
+    node = read_file(path, str(path), folder=path.parent)
+    return _named(node, path.stem), path.resolve()
+
+
+def _named(node: Node, name: str) -> Node:
+    if "name" in node.value:
+        return node
+    return Node({"name": Node(name, node.where), **node.value}, node.where, node.folder)
+
+
+def _without(node: Node, keys: frozenset[str]) -> Node:
+    return Node({key: child for key, child in node.value.items() if key not in keys}, node.where, node.folder)
+
+
+def merge(under: Node, over: Node, *, path: tuple[str, ...] = ()) -> Node:
+    """Return *over* laid on *under*: mappings merge, all else is replaced, null takes a tier or link away.
+
+    Tiers keep the order of *under*, new ones last; where *over* names every tier of *under*, its order holds.
+    """
+    both_mappings = isinstance(under.value, dict) and isinstance(over.value, dict)
+    if not both_mappings or (path and path[-1] in _REPLACED_WHOLE):
+        return over
+    keys = list(under.value) + [key for key in over.value if key not in under.value]
+    if path == ("tiers",) and set(over.value) >= set(under.value):
+        keys = list(over.value)
+    merged: dict[str, Node] = {}
+    for key in keys:
+        lower, upper = under.value.get(key), over.value.get(key)
+        if upper is None:
+            merged[key] = lower
+        elif lower is None:
+            merged[key] = upper
+        elif upper.value is None and path in {("tiers",), ("links",)}:
+            if key == "hbm":
+                merged[key] = lower
+        else:
+            merged[key] = merge(lower, upper, path=(*path, key))
+    return Node(merged, over.where, over.folder)
+
+
+def override(root: Node, text: str) -> Node:
+    """Return *root* with one `a.b.c=VALUE` applied: VALUE is YAML, null takes a tier or link away."""
+    key, separator, value = text.partition("=")
+    key = key.strip()
+    label = f"--set {key}"
+    path = key.split(".")
+    if not separator or not all(path):
+        raise ScenarioError(f"--set {text}", "must be KEY=VALUE, such as tiers.dram.capacity='64 GB'")
+    node = read_value(value, label)
+    if path[0] == "links" and len(path) > 2:
+        # Names of links hold dots ('fabric.drives', 'nic.0'); only a plain value belongs to a key below the name.
+        names_link = node.value is None and path[-1] not in LinkSpec.model_fields
+        split = len(path) if names_link or isinstance(node.value, dict) else len(path) - 1
+        path = ["links", ".".join(path[1:split]), *path[split:]]
+    return _set(root, path, node, label, ())
+
+
+def _set(node: Node, path: Sequence[str], value: Node, label: str, above: tuple[str, ...]) -> Node:
+    head, rest = path[0], path[1:]
+    if isinstance(node.value, list):
+        if not head.isdigit() or int(head) >= len(node.value):
+            count = len(node.value)
+            raise ScenarioError(
+                label, f"{'.'.join(above)} is a list of {count}; '{head}' must be an index below {count}"
+            )
+        items: list[Node] = list(node.value)
+        index = int(head)
+        items[index] = _set(items[index], rest, value, label, (*above, head)) if rest else value
+        return Node(items, node.where, node.folder)
+    if node.value is not None and not isinstance(node.value, dict):
+        raise ScenarioError(label, f"{'.'.join(above)} is {node.value!r} and has no keys below it")
+    if node.value is None and head.isdigit():
+        raise ScenarioError(label, f"there is no list {'.'.join(above)} to take '{head}' of")
+    children: dict[str, Node] = dict(node.value or {})
+    if rest:
+        if above == ("tiers",) and head not in children:
+            hint = did_you_mean(head, children)
+            raise ScenarioError(label, f"there is no tier '{head}'{hint} (tiers: {', '.join(children)})")
+        children[head] = _set(children.get(head, Node(None, label)), rest, value, label, (*above, head))
+    elif value.value is None and above in {("tiers",), ("links",)} and head != "hbm":
+        if children.pop(head, None) is None:
+            raise ScenarioError(label, f"there is no '{head}' in {above[0]} to take away; it has {', '.join(children)}")
+    else:
+        children[head] = value
+    return Node(children, node.where, node.folder)
+
+
+def read_profile(name_or_path: str, folder: Path | None = None) -> Node:
+    """Return a stack profile (a shipped name or a path), its keys checked against the schema's."""
+    if is_path(name_or_path):
+        path = Path(name_or_path) if folder is None else folder / name_or_path
+        profile = read_file(path, str(path), folder=path.parent)
+    else:
+        profile = read_shipped("stacks", "stack", name_or_path)
+    _check_keys(profile, _PROFILE_KEYS, "")
+    for key, allowed in (("transfer", Transfer.model_fields), ("tier", TierSpec.model_fields)):
+        part = profile.value.get(key)
+        if part is None:
+            continue
+        if not isinstance(part.value, dict):
+            raise ScenarioError(part.where, f"{key}: must be a mapping")
+        _check_keys(part, allowed, f"{key}.")
+    return profile
+
+
+def _check_keys(node: Node, allowed: Iterable[str], prefix: str) -> None:
+    for key, child in node.value.items():
+        if key not in allowed:
+            hint = did_you_mean(key, allowed)
+            raise ScenarioError(child.where, f"{prefix}{key}: unknown key{hint} (allowed: {', '.join(allowed)})")
+
+
+def with_stack(root: Node) -> Node:
+    """Return *root* with its stack profile merged under `transfer` and under every tier below hbm."""
+    stack = root.value.get("stack")
+    if stack is None or not isinstance(stack.value, str):
+        return root
+    try:
+        profile = read_profile(stack.value, stack.folder)
+    except UnknownNameError as error:
+        raise located(root, ["stack"], str(error)) from None
+    parts = dict(root.value)
+    transfer, tier = profile.value.get("transfer"), profile.value.get("tier")
+    if transfer is not None:
+        parts["transfer"] = _under(transfer, parts.get("transfer"))
+    tiers = parts.get("tiers")
+    if tier is not None and tiers is not None and isinstance(tiers.value, dict):
+        below = {name: spec if name == "hbm" else _under(tier, spec) for name, spec in tiers.value.items()}
+        parts["tiers"] = Node(below, tiers.where, tiers.folder)
+    return Node(parts, root.where, root.folder)
+
+
+def _under(profile: Node, own: Node | None) -> Node:
+    return profile if own is None or own.value is None else merge(profile, own)

@@ -1,0 +1,279 @@
+"""What a scenario may say: every key with its type, range, default and meaning.
+
+Defaults live here only. Times are seconds, sizes bytes and rates bytes a second once read; a file may write units.
+Keys that need a catalogue or a registry to be judged are checked in `scenarios.checks`.
+"""
+
+import re
+from typing import Literal
+
+from pydantic import Field, model_validator
+
+from scenarios.quantity import Bytes, BytesPerS, Part, Seconds, refuse
+from scenarios.workload import ClosedLoop, Load, Phase, Synthetic, Wave, Workload
+
+__all__ = [
+    "ClosedLoop",
+    "Cluster",
+    "Engine",
+    "LinkSpec",
+    "Load",
+    "Phase",
+    "Run",
+    "Scenario",
+    "Slo",
+    "Synthetic",
+    "TierSpec",
+    "Transfer",
+    "Wave",
+    "Workload",
+]
+
+Scope = Literal["worker", "replica", "node", "shared"]
+
+# Dots separate the keys of a --set path, so a name must not hold one.
+_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]*")
+
+
+class Cluster(Part):
+    """The accelerators, how a replica is laid over them, and how requests find a replica."""
+
+    accelerator: str = Field(min_length=1, description="Catalogue name or the path of an entry (.yaml).")
+    replicas: int = Field(default=1, ge=1, description="Engines serving the model.")
+    tensor_parallel: int = Field(default=1, ge=1, description="GPUs that share each layer of a replica.")
+    pipeline_parallel: int = Field(default=1, ge=1, description="Stages that the layers of a replica are spread over.")
+    expert_parallel: bool = Field(
+        default=False, description="Experts spread over the GPUs of a replica instead of sliced."
+    )
+    replicas_per_node: int = Field(default=1, ge=1, description="Replicas that share the tiers and links of one node.")
+    host_link: str | None = Field(default=None, description="Link between GPU and host; null: the accelerator's own.")
+    nic: str | None = Field(
+        default="connectx-7", description="Network card of a node; null: the node's network is no limit."
+    )
+    router: str = Field(default="round-robin", description="Router name, or package.module:Class.")
+
+    @model_validator(mode="after")
+    def _fills_a_node(self) -> "Cluster":
+        if self.replicas_per_node > self.replicas:
+            problem = f"is {self.replicas_per_node}; must be at most cluster.replicas ({self.replicas})"
+            raise refuse(("replicas_per_node",), problem)
+        return self
+
+
+class Engine(Part):
+    """The inference engine; what is null follows vLLM's default of the stated version for the GPU."""
+
+    version: str = Field(default="0.33.0", description="vLLM version whose defaults apply.")
+    block_tokens: int = Field(default=16, ge=1, description="Tokens a KV block of HBM.")
+    chunk_tokens: int | None = Field(
+        default=None, ge=1, description="Tokens a chunk of residency; null: from the trace and the stack."
+    )
+    weight_dtype: str | None = Field(default=None, description="Type of the weights; null: the model's own.")
+    kv_dtype: Literal["bf16", "fp8"] = Field(default="bf16", description="Type of the KV cache.")
+    gpu_memory_utilization: float | None = Field(
+        default=None, gt=0, le=1, description="Fraction of HBM that the engine takes."
+    )
+    max_num_batched_tokens: int | None = Field(default=None, ge=1, description="Token budget of a step.")
+    max_num_seqs: int | None = Field(default=None, ge=1, description="Requests running at once in a replica.")
+    max_model_len: int | None = Field(default=None, ge=1, description="Longest prompt and output together, tokens.")
+    prefix_caching: bool = Field(default=True, description="Blocks of ended requests stay in HBM for later ones.")
+    mixed_step_factor: float = Field(
+        default=1.0, ge=1, description="Factor on the time of steps that mix prefill and decode."
+    )
+    request_latency: Seconds = Field(
+        default=0.0, description="Fixed front-end latency a request; requests overlap [s]."
+    )
+    tokenize_tokens_per_s: float | None = Field(
+        default=None, gt=0, description="Front end of a replica, one request after another."
+    )
+    decode_jumps: bool = Field(
+        default=True, description="Take decode steps in one jump; false: one at a time, for checks."
+    )
+    step_times: str | None = Field(
+        default=None, min_length=1, description="CSV of measured step times in place of the roofline."
+    )
+
+    @model_validator(mode="after")
+    def _agrees(self) -> "Engine":
+        if self.chunk_tokens is not None and self.chunk_tokens % self.block_tokens:
+            problem = f"is {self.chunk_tokens}; must be a multiple of block_tokens ({self.block_tokens})"
+            raise refuse(("chunk_tokens",), problem)
+        budget, seqs = self.max_num_batched_tokens, self.max_num_seqs
+        if budget is not None and seqs is not None and budget < seqs:
+            raise refuse(("max_num_batched_tokens",), f"is {budget}; must be at least max_num_seqs ({seqs})")
+        return self
+
+
+class Transfer(Part):
+    """The software path between HBM and the tiers below it; a stack profile fills it."""
+
+    load: Literal["sync", "async"] = Field(
+        default="async", description="sync: loads stall the batch, summed over its requests."
+    )
+    store: Literal["sync", "async"] = Field(
+        default="async", description="sync: the copy out of HBM makes the step longer."
+    )
+    chunk_tokens: int = Field(default=256, ge=1, description="Tokens a chunk that is read or written as one.")
+    reads_in_flight: int = Field(default=32, ge=1, description="Chunks that a load reads at once.")
+    writes_in_flight: int = Field(default=4, ge=1, description="Chunks that a store writes at once.")
+    read_software: Seconds = Field(default=0.0, description="Software time a chunk read [s].")
+    write_software: Seconds = Field(default=0.0, description="Software time a chunk written [s].")
+    read_stream_bandwidth: BytesPerS | None = Field(
+        default=None, description="Ceiling of one chunk being read; null: none."
+    )
+    write_stream_bandwidth: BytesPerS | None = Field(
+        default=None, description="Ceiling of one chunk being written; null: none."
+    )
+    process_bandwidth: BytesPerS | None = Field(
+        default=None, description="Ceiling of one worker process (one a GPU); null: none."
+    )
+    request_software: Seconds = Field(default=0.0, description="Software time a request that loads [s].")
+    staging: Literal["pipelined", "store-and-forward"] = Field(
+        default="pipelined", description="Whether hops of a path overlap."
+    )
+    lookup: Literal["any", "grouped"] = Field(
+        default="any", description="grouped: a prefix comes from one tier at a time."
+    )
+    insertion: Literal["head-first", "tail-first"] = Field(
+        default="tail-first", description="Which end of a prefix becomes the oldest where all of it was used at once."
+    )
+    min_load_tokens: int = Field(default=0, ge=0, description="A hit shorter than this is computed, not loaded.")
+
+
+class TierSpec(Part):
+    """One tier. The first is hbm, and takes capacity, eviction and structure only."""
+
+    device: str | None = Field(
+        default=None, description="Storage catalogue name or the path of an entry (.yaml); null for hbm only."
+    )
+    count: int = Field(default=1, ge=1, description="Devices striped together, in each place that the scope says.")
+    ports: int | None = Field(default=None, ge=1, description="Network ports in use; null: the device's default.")
+    drives: int | None = Field(default=None, ge=1, description="Drives in the box; null: the device's default.")
+    capacity: Bytes | None = Field(
+        default=None, gt=0, description="Bytes for KV, of each worker where the scope is worker."
+    )
+    scope: Scope | None = Field(
+        default=None, description="Who shares one instance of the tier; null: follows the device."
+    )
+    eviction: str = Field(default="lru", description="Eviction policy, or package.module:Class.")
+    structure: Literal["hashmap", "leaf_constrained"] = Field(
+        default="hashmap", description="leaf_constrained: a chunk goes only after all that continue it."
+    )
+    placement: Literal["write-through", "write-back", "none"] = Field(
+        "write-through", description="When computed KV is written here: at once, when the tier above evicts it, never."
+    )
+    promotion: Literal["always", "never"] | None = Field(
+        default=None, description="Whether KV read from a slower tier is kept here; null: memory always, storage never."
+    )
+    index: Literal["process", "filesystem"] = Field(
+        default="filesystem", description="process: the index is lost at a restart and unseen by other replicas."
+    )
+    gds: bool = Field(default=False, description="GPUDirect Storage: no copy through host memory.")
+    page_cache_of: str | None = Field(
+        default=None, description="This tier is the host's page cache of that later tier."
+    )
+    on_full: Literal["drop", "wait"] = Field(
+        default="drop", description="What a store does when nothing can be evicted."
+    )
+
+
+class LinkSpec(Part):
+    """Figures of a link that replace those of the catalogue."""
+
+    bandwidth: BytesPerS | None = Field(default=None, description="Nominal rate, each way.")
+    latency: Seconds | None = Field(default=None, description="Latency a transfer [s].")
+    delivered_fraction: float | None = Field(default=None, gt=0, le=1, description="What arrives of the nominal rate.")
+
+
+class Slo(Part):
+    """Limits that a request must keep to count as good."""
+
+    ttft: Seconds | None = Field(default=None, gt=0, description="Time to first token [s].")
+    tpot: Seconds | None = Field(default=None, gt=0, description="Mean time an output token after the first [s].")
+    itl: Seconds | None = Field(default=None, gt=0, description="Longest time between two tokens [s].")
+
+
+class Run(Part):
+    """How the run is made and what of it is measured."""
+
+    seed: int = Field(default=0, ge=0, description="Seed of everything random.")
+    warmup: Seconds = Field(
+        default=0.0, description="Requests that arrive before this time are left out of the figures [s]."
+    )
+    measure: str | None = Field(default=None, description="Only this phase is measured; null: all of them.")
+    percentiles: Literal["linear", "nearest-rank", "floor-index"] = Field(
+        default="linear", description="Percentile rule."
+    )
+
+
+class Scenario(Part):
+    """A whole scenario."""
+
+    name: str = Field(min_length=1)
+    description: str = ""
+    llm: str = Field(min_length=1, description="Catalogue name, or the path of a Hugging Face config.json.")
+    cluster: Cluster
+    engine: Engine = Field(default_factory=Engine)
+    stack: str | None = Field(default=None, description="Stack profile under transfer and tiers, which override it.")
+    transfer: Transfer = Field(default_factory=Transfer)
+    tiers: dict[str, TierSpec] = Field(description="By name, fastest first; the first is hbm.")
+    links: dict[str, LinkSpec] = Field(default_factory=dict, description="Overrides of links, by name.")
+    workload: Workload
+    slo: Slo | None = None
+    run: Run = Field(default_factory=Run)
+
+    @model_validator(mode="after")
+    def _agrees(self) -> "Scenario":
+        block, chunk = self.engine.block_tokens, self.transfer.chunk_tokens
+        if chunk % block and "chunk_tokens" in self.transfer.model_fields_set:
+            raise refuse(
+                ("transfer", "chunk_tokens"), f"is {chunk}; must be a multiple of engine.block_tokens ({block})"
+            )
+        if chunk % block:
+            raise refuse(("engine", "block_tokens"), f"is {block}; must divide transfer.chunk_tokens ({chunk})")
+        self._check_tiers()
+        self._check_phases()
+        return self
+
+    def _check_tiers(self) -> None:
+        names = list(self.tiers)
+        if not names or names[0] != "hbm":
+            raise refuse(
+                ("tiers",), f"the first tier must be 'hbm' (write `hbm: {{}}`); got {', '.join(names) or 'none'}"
+            )
+        for position, (name, tier) in enumerate(self.tiers.items()):
+            if not _NAME.fullmatch(name):
+                raise refuse(("tiers", name), "a tier's name is letters, digits, - and _, and begins with a letter")
+            if position == 0:
+                _check_hbm(tier)
+                continue
+            if tier.device is None:
+                raise refuse(("tiers", name), "device is missing; only hbm has none")
+            if tier.page_cache_of is not None:
+                self._check_page_cache(name, tier.page_cache_of, names[position + 1 :])
+
+    def _check_page_cache(self, name: str, target: str, later: list[str]) -> None:
+        key = ("tiers", name, "page_cache_of")
+        if target not in later:
+            raise refuse(key, f"is '{target}'; must name a tier below {name}: {', '.join(later) or 'there is none'}")
+        if self.tiers[target].gds:
+            raise refuse(key, f"is '{target}', which has gds: GPUDirect reads bypass the page cache")
+
+    def _check_phases(self) -> None:
+        phases = self.workload.phases or ()
+        for index, phase in enumerate(phases):
+            for name in phase.clear:
+                if name not in self.tiers:
+                    problem = f"'{name}' is no tier; tiers: {', '.join(self.tiers)}"
+                    raise refuse(("workload", "phases", index, "clear"), problem)
+        measured, names = self.run.measure, [phase.name for phase in phases]
+        if measured is not None and measured not in names:
+            listed = ", ".join(names) or "the workload has none"
+            raise refuse(("run", "measure"), f"is '{measured}'; must name a phase: {listed}")
+
+
+def _check_hbm(tier: TierSpec) -> None:
+    allowed = {"capacity", "eviction", "structure"}
+    for key, field in TierSpec.model_fields.items():
+        if key not in allowed and getattr(tier, key) != field.default:
+            raise refuse(("tiers", "hbm", key), f"hbm takes only {', '.join(sorted(allowed))}")

@@ -1,0 +1,152 @@
+"""The workload of a scenario: what is sent to the replicas, and when."""
+
+from typing import Annotated, Literal
+
+from pydantic import Field, model_validator
+
+from scenarios.quantity import AS_TUPLE, Names, Part, Seconds, refuse
+
+Kind = Literal["trace", "synthetic", "closed_loop", "wave", "phases"]
+
+
+class Synthetic(Part):
+    """A seeded generator of chat sessions, open loop; its length is a number of requests or a duration."""
+
+    generator: str = Field(default="chat", description="Generator name, or package.module:Class.")
+    requests: int | None = Field(default=None, ge=1, description="Stop after this many requests.")
+    duration: Seconds | None = Field(default=None, gt=0, description="Stop at this time [s] of the generator's clock.")
+    session_rate_per_s: float | None = Field(
+        default=None, gt=0, description="New sessions a second; null: the generator's own rate."
+    )
+    length_scale: float = Field(default=1.0, gt=0, description="Factor on all prompt and output lengths.")
+    block_tokens: int = Field(default=512, ge=1, description="Tokens a block of the generated prefix chain.")
+
+    @model_validator(mode="after")
+    def _has_one_end(self) -> "Synthetic":
+        if (self.requests is None) == (self.duration is None):
+            raise refuse((), "give exactly one of requests and duration")
+        return self
+
+
+class ClosedLoop(Part):
+    """A fixed number of clients; each sends its next request when the last one has ended."""
+
+    concurrency: int = Field(ge=1, description="Clients, each with one request outstanding.")
+    requests: int = Field(ge=1, description="Requests in all.")
+    prompt_tokens: int = Field(ge=1)
+    output_tokens: int = Field(ge=1)
+    sessions: int | None = Field(
+        default=None, ge=1, description="Distinct contexts, used in turn; null: a new one for each request."
+    )
+    first_session: int = Field(
+        default=0, ge=0, description="Number of the first context; equal numbers share a prefix."
+    )
+    think_time: Seconds = Field(default=0.0, description="Pause of a client between its requests [s].")
+    per_replica: bool = Field(
+        default=False, description="Counts are those of one replica, and every replica gets as many."
+    )
+
+
+class Wave(Part):
+    """One wave: all requests are sent at once, each with a context of its own."""
+
+    requests: int = Field(ge=1, description="Requests in the wave.")
+    prompt_tokens: int = Field(ge=1)
+    output_tokens: int = Field(ge=1)
+    first_session: int = Field(
+        default=0, ge=0, description="Number of the first context; equal numbers share a prefix."
+    )
+    arrival_jitter: Seconds = Field(default=0.0, description="Arrivals are spread evenly at random over this time [s].")
+    shuffle: bool = Field(
+        default=True, description="Contexts arrive in random order; false: in the order of their numbers."
+    )
+    per_replica: bool = Field(
+        default=False, description="Counts are those of one replica, and every replica gets as many."
+    )
+
+
+class Load(Part):
+    """What one phase sends: exactly one of trace, synthetic, closed_loop and wave."""
+
+    trace: str | None = Field(
+        default=None, min_length=1, description="Trace file; null with a synthetic workload beside it: use that one."
+    )
+    format: str | None = Field(default=None, description="Format of the trace; null: found from the file.")
+    rate_scale: float = Field(
+        default=1.0, gt=0, description="Arrivals come this many times faster, in unchanged order."
+    )
+    limit: int | None = Field(
+        default=None, ge=1, description="Take only this many requests of the trace or the generator."
+    )
+    synthetic: Synthetic | None = Field(default=None, description="Open-loop synthetic requests.")
+    closed_loop: ClosedLoop | None = Field(default=None, description="Closed loop at a concurrency.")
+    wave: Wave | None = Field(default=None, description="All requests at once.")
+
+    @property
+    def kind(self) -> Kind:
+        """Name of the one key that holds the load; a trace wins over the synthetic workload beside it."""
+        for name in ("trace", "synthetic", "closed_loop", "wave"):
+            if getattr(self, name) is not None:
+                return name
+        return "phases"
+
+    @property
+    def is_fallback(self) -> bool:
+        """Whether a synthetic workload stands in for a trace that was not given (results must say so)."""
+        return self.kind == "synthetic" and "trace" in self.model_fields_set
+
+    def _given(self) -> list[str]:
+        open_loop = "trace" if self.trace is not None else "synthetic"
+        has_open_loop = self.trace is not None or self.synthetic is not None
+        rest = [name for name in ("closed_loop", "wave") if getattr(self, name) is not None]
+        return [open_loop, *rest] if has_open_loop else rest
+
+    def _check_given(self, given: list[str], allowed: str) -> None:
+        if not given and "trace" in self.model_fields_set:
+            problem = (
+                "is null, and no synthetic workload stands beside it to be used instead; name a file (--trace FILE)"
+            )
+            raise refuse(("trace",), problem)
+        if len(given) != 1:
+            found = " and ".join(given) or "none"
+            raise refuse((), f"give exactly one of {allowed}; got {found}")
+        if self.format is not None and "trace" not in self.model_fields_set:
+            raise refuse(("format",), "is used with trace only")
+        if given[0] not in {"trace", "synthetic"}:
+            for key, default in (("rate_scale", 1.0), ("limit", None)):
+                if getattr(self, key) != default:
+                    raise refuse((key,), f"is used with trace and synthetic only; this workload is {given[0]}")
+
+
+class Phase(Load):
+    """One phase of several on the same warm cluster; the next begins when all requests of this one have ended."""
+
+    name: str = Field(min_length=1)
+    clear: Names = Field(default=(), description="Tiers emptied before this phase begins.")
+    restart: bool = Field(
+        default=False, description="Engines restart before this phase: HBM and indexes held by a process are lost."
+    )
+
+    @model_validator(mode="after")
+    def _is_one_load(self) -> "Phase":
+        self._check_given(self._given(), "trace, synthetic, closed_loop, wave")
+        return self
+
+
+class Workload(Load):
+    """What is sent: exactly one of trace, synthetic, closed_loop, wave and phases."""
+
+    phases: Annotated[tuple[Phase, ...], AS_TUPLE] | None = Field(
+        default=None, min_length=1, description="Loads one after another."
+    )
+
+    @model_validator(mode="after")
+    def _is_one_load(self) -> "Workload":
+        given = self._given() + (["phases"] if self.phases is not None else [])
+        self._check_given(given, "trace, synthetic, closed_loop, wave, phases")
+        names: set[str] = set()
+        for index, phase in enumerate(self.phases or ()):
+            if phase.name in names:
+                raise refuse(("phases", index, "name"), f"'{phase.name}' is the name of an earlier phase")
+            names.add(phase.name)
+        return self

@@ -1,0 +1,92 @@
+"""Names what limits a run, by a rule that can be read in one place."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+# A link that carries less than this share of its capacity while busy is not what holds loads back: a convention, far
+# enough below 1 for the mix of sizes and the ramps at both ends of a burst.
+SATURATED_FROM: Final = 0.7
+# Neither compute nor stalls explain a queue while they fill less than half of the replicas' time: a convention too.
+_FILLED_FROM: Final = 0.5
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplicaTime:
+    """What the replicas did with the measured time, as shares of (replicas x time), each 0 to 1.
+
+    Parameters
+    ----------
+    compute_fraction : float
+        Share spent in steps, prefill and decode.
+    load_stall_fraction : float
+        Share in which a batch stood still for a synchronous load.
+    """
+
+    compute_fraction: float
+    load_stall_fraction: float
+
+
+def name_bottleneck(
+    *,
+    parts_s: Mapping[str, float | None],
+    load_by_tier_s: Mapping[str, float | None],
+    links: Mapping[str, Mapping[str, Any]],
+    loading_links: Mapping[str, Sequence[str]],
+    replica_time: ReplicaTime,
+) -> str:
+    """Return one short line that names what to change first.
+
+    The largest part of the mean TTFT decides the family. *queue*: what fills the replicas' time, stalls for loads (then
+    the loads' own limit follows) or compute; where neither fills half of it, requests wait for a step or for room in
+    the batch. *load*: of the links that loads from the slowest-loading tier cross, the one that uses most of its
+    capacity while busy; below SATURATED_FROM everywhere it is the software path. *compute*: prefill. *other*: look-ups
+    and request handling. Links are entries of :func:`sim.link_use.link_use`; *loading_links* gives the links on a
+    tier's read path.
+    """
+    known = {name: part_s for name, part_s in parts_s.items() if part_s is not None}
+    if not known:
+        return "none: no request completed"
+    family = max(known, key=lambda name: known[name])
+    loads = _loads(load_by_tier_s, links, loading_links)
+    computing, stalled = replica_time.compute_fraction, replica_time.load_stall_fraction
+    if family == "queue":
+        if max(computing, stalled) < _FILLED_FROM:
+            return f"queue: waiting for a step or for room in the batch (replicas busy {100 * computing:.0f} %)"
+        if stalled > computing:
+            return f"queue: replicas stalled by loads ({100 * stalled:.0f} %) {loads}"
+        return f"queue: compute of the replicas (busy {100 * computing:.0f} %)"
+    lines = {
+        "load": f"load {loads}",
+        "compute": f"compute: prefill (replicas busy {100 * computing:.0f} %)",
+        "other": "other: look-ups and request handling",
+    }
+    return lines[family]
+
+
+def _loads(
+    load_by_tier_s: Mapping[str, float | None],
+    links: Mapping[str, Mapping[str, Any]],
+    loading_links: Mapping[str, Sequence[str]],
+) -> str:
+    """Return what limits the loads of the tier with the largest part."""
+    loading = {tier: load_s for tier, load_s in load_by_tier_s.items() if load_s}
+    if not loading:
+        return "of no tier in particular"
+    tier = max(loading, key=lambda name: loading[name])
+    crossed = [name for name in loading_links.get(tier, ()) if name in links]
+    if not crossed:
+        return f"from {tier}: software path (it crosses no metered link)"
+    name = max(crossed, key=lambda link: links[link]["busy_utilisation"] or 0.0)
+    link = links[name]
+    used = link["busy_utilisation"] or 0.0
+    if used < SATURATED_FROM:
+        highest = f"{name} at {100 * used:.0f} %"
+        return f"from {tier}: software path (no link above {100 * SATURATED_FROM:.0f} % of its capacity, {highest})"
+    direction = max(("read", "write"), key=lambda way: link[f"{way}_utilisation"] or 0.0)
+    rate = link[f"{direction}_busy_mean_bytes_per_s"] or 0.0
+    capacity = link[f"{direction}_capacity_bytes_per_s"] or 0.0
+    busy = 100 * (link["busy_fraction"] or 0.0)
+    return f"from {tier}: {name} link ({direction}, busy {busy:.0f} %, {rate / 1e9:.1f} of {capacity / 1e9:.1f} GB/s)"

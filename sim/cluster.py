@@ -1,0 +1,229 @@
+"""The cluster: takes requests, routes them to replicas and writes down how they ended."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from math import nan
+
+from sim.clock import ARRIVAL, Clock
+from sim.hierarchy import KEY_BITS
+from sim.policies.base import RoutingPolicy
+from sim.recording import COMPLETED, REJECTED, OccupancyLog, RequestLog
+from sim.replica import Replica
+from sim.request import Request
+from sim.tier import Tier
+
+_SAMPLE_EVERY_S = 1.0
+"""Occupancy is noted at request ends, at most this often [s]: as often as iostat prints."""
+
+
+class Parents(Mapping[int, int]):
+    """Each chunk's predecessor in its chain, the same for every replica's view of a tier."""
+
+    def __init__(self) -> None:
+        self._parents: dict[int, int] = {}
+
+    def note(self, chunks: Sequence[int]) -> None:
+        """Note a prompt's chain."""
+        self._parents.update(zip(chunks[1:], chunks, strict=False))
+
+    def __getitem__(self, key: int) -> int:
+        view = key >> KEY_BITS << KEY_BITS
+        return self._parents[key - view] + view
+
+    def __iter__(self) -> Iterable[int]:  # type: ignore[override]  # a plain iterator is all that is needed
+        return iter(self._parents)
+
+    def __len__(self) -> int:
+        return len(self._parents)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FrontEnd:
+    """What happens to a request before the engine sees it.
+
+    Parameters
+    ----------
+    latency_s : float
+        Fixed time a request [s]; requests overlap.
+    tokenize_tokens_per_s : float or None
+        Rate of the tokeniser [tokens/s], which takes one request after another; None: no limit.
+    max_model_len : int or None
+        Longest prompt and output together [tokens].
+    """
+
+    latency_s: float = 0.0
+    tokenize_tokens_per_s: float | None = None
+    max_model_len: int | None = None
+
+
+class Cluster:
+    """Replicas behind a router.
+
+    Parameters
+    ----------
+    clock : Clock
+        Time.
+    replicas : sequence of Replica
+        The engines.
+    router : RoutingPolicy
+        Chooses one for each request.
+    front_end : FrontEnd
+        Each replica has one.
+    log : RequestLog
+        Takes a row a request.
+    occupancy : OccupancyLog
+        Takes samples of used bytes.
+    tiers : mapping of str to sequence of Tier
+        All pools by tier name, fastest tier first.
+    parents : Parents or None
+        Kept up to date where a tier keeps the prefix tree.
+    """
+
+    def __init__(
+        self,
+        *,
+        clock: Clock,
+        replicas: Sequence[Replica],
+        router: RoutingPolicy,
+        front_end: FrontEnd,
+        log: RequestLog,
+        occupancy: OccupancyLog,
+        tiers: Mapping[str, Sequence[Tier]],
+        parents: Parents | None = None,
+    ) -> None:
+        self.clock = clock
+        self.replicas = list(replicas)
+        self.tiers = tiers
+        self.log = log
+        self._router = router
+        self._front_end = front_end
+        self._occupancy = occupancy
+        self._parents = parents
+        self._tokeniser_free_s = [0.0] * len(self.replicas)
+        self._next_sample_s = 0.0
+        self.submitted = 0
+        self.completed = 0
+        self.rejected = 0
+        self.on_progress: Callable[[], None] | None = None
+
+    @property
+    def open_requests(self) -> int:
+        """Requests that have not ended."""
+        return self.submitted - self.completed - self.rejected
+
+    def submit(
+        self,
+        *,
+        session_id: int,
+        phase: int,
+        prompt_tokens: int,
+        output_tokens: int,
+        chunks: Sequence[int],
+        replica: int | None = None,
+        on_end: Callable[[Request], None] | None = None,
+    ) -> None:
+        """Take a request now; ``replica`` bypasses the router (a client that knows its server)."""
+        request = Request(
+            request_id=self.submitted,
+            session_id=session_id,
+            phase=phase,
+            prompt_tokens=prompt_tokens,
+            output_tokens=output_tokens,
+            chunks=chunks,
+            arrived_at_s=self.clock.now_s,
+            tiers=len(self.tiers),
+            on_end=on_end,
+        )
+        self.submitted += 1
+        if self._parents is not None:
+            self._parents.note(chunks)
+        limit = self._front_end.max_model_len
+        too_long = limit is not None and prompt_tokens + output_tokens > limit
+        if too_long or not self.replicas[0].fits(request):
+            self._reject(request)
+            return
+        if replica is None:
+            replica = self._router.choose(request, self.replicas)
+        self._hand_over(request, replica)
+
+    def _hand_over(self, request: Request, index: int) -> None:
+        front_end, now = self._front_end, self.clock.now_s
+        ready_s = now
+        if front_end.tokenize_tokens_per_s is not None:
+            began_s = max(now, self._tokeniser_free_s[index])
+            ready_s = self._tokeniser_free_s[index] = began_s + request.prompt_tokens / front_end.tokenize_tokens_per_s
+        ready_s += front_end.latency_s
+        engine = self.replicas[index]
+        if ready_s > now:
+            self.clock.at(ready_s, ARRIVAL, lambda _: engine.enqueue(request))
+        else:
+            engine.enqueue(request)
+
+    def _reject(self, request: Request) -> None:
+        self.rejected += 1
+        self.log.append(
+            request.request_id,
+            request.session_id,
+            request.phase,
+            -1,
+            REJECTED,
+            0,
+            request.prompt_tokens,
+            request.output_tokens,
+            0,
+            request.arrived_at_s,
+            nan,
+            nan,
+            nan,
+            nan,
+            nan,
+            nan,
+            nan,
+            request.hit_tokens,
+            request.load_tier_s,
+        )
+        self._ended(request)
+
+    def end(self, replica: int, request: Request, largest_gap_s: float) -> None:
+        """Write down a request that a replica has served."""
+        now = self.clock.now_s
+        self.completed += 1
+        self.log.append(
+            request.request_id,
+            request.session_id,
+            request.phase,
+            replica,
+            COMPLETED,
+            request.preemptions,
+            request.prompt_tokens,
+            request.output_tokens,
+            request.computed_prompt_tokens,
+            request.arrived_at_s,
+            request.admitted_at_s,
+            request.first_token_at_s,
+            now,
+            request.queue_s,
+            request.load_s,
+            request.compute_s,
+            largest_gap_s,
+            request.hit_tokens,
+            request.load_tier_s,
+        )
+        if now >= self._next_sample_s:
+            self._next_sample_s = now + _SAMPLE_EVERY_S
+            self.sample()
+        self._ended(request)
+
+    def _ended(self, request: Request) -> None:
+        if request.on_end is not None:
+            request.on_end(request)
+        if self.on_progress is not None:
+            self.on_progress()
+
+    def sample(self) -> None:
+        """Note how full every tier is."""
+        now = self.clock.now_s
+        for index, pools in enumerate(self.tiers.values()):
+            self._occupancy.sample(index, now, sum(pool.used_bytes for pool in pools))

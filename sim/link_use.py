@@ -1,0 +1,101 @@
+"""What one link carried in the measured time, against what it could have carried."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+
+from sim.recording import READ, WRITE, LinkMeter
+from sim.recording.tables import Floats
+
+# The rule of reports R2 and R3 for "busy" seconds in their iostat columns: seconds above 0.5 GB/s.
+BUSY_ABOVE_BYTES_PER_S: Final = 0.5e9
+# A link that cannot reach ten times that would never, or hardly, be busy by it: a tenth of its capacity counts instead.
+_BUSY_ABOVE_SHARE: Final = 0.1
+
+
+def link_use(
+    meter: LinkMeter,
+    link: int,
+    *,
+    read_capacity_bytes_per_s: float,
+    write_capacity_bytes_per_s: float,
+    duplex: bool,
+    busy_s: float,
+    from_s: float = 0.0,
+    to_s: float,
+    busy_above_bytes_per_s: float = BUSY_ABOVE_BYTES_PER_S,
+) -> dict[str, float | None]:
+    """Return one entry of the ``links`` part of a summary; None where the link was never busy or has no limit.
+
+    Parameters
+    ----------
+    meter, link : LinkMeter, int
+        Where the bytes were counted, and the link's index there.
+    read_capacity_bytes_per_s, write_capacity_bytes_per_s : float
+        Delivered capacity [B/s], > 0; may be infinite.
+    duplex : bool
+        Whether the directions do not disturb each other. Where they do, their shares of the capacity add up.
+    busy_s : float
+        Time in which at least one flow was on the link, within the measured time [s].
+    from_s, to_s : float
+        The measured time [s]. Bytes of a bin that it cuts count by the part inside.
+    busy_above_bytes_per_s : float
+        Bins above it are busy [B/s]; for links slower than ten times this, bins above a tenth of the capacity.
+
+    Notes
+    -----
+    ``busy_fraction`` is *busy_s* over the measured time. ``peak_bytes_per_s`` is the largest bin and
+    ``busy_mean_bytes_per_s`` the mean of the busy bins, reads and writes together; ``read_busy_mean_bytes_per_s`` and
+    its write twin use one direction alone, which is what iostat's columns show. ``read_utilisation`` is the larger of
+    two shares of capacity: of the busy bins' mean, and of bytes over *busy_s* (bursts shorter than a bin show only
+    there). ``busy_utilisation`` joins both directions: the larger where they are duplex, else their sum.
+    """
+    time_s, read, write = meter.timeline(link)
+    if from_s <= 0.0 and to_s >= (time_s[-1] if time_s.size else 0.0):
+        inside = np.ones(time_s.size)
+        read_bytes, write_bytes = meter.total_bytes(link, READ), meter.total_bytes(link, WRITE)
+    else:
+        overlap_s = np.minimum(time_s + meter.bin_s, to_s) - np.maximum(time_s, from_s)
+        inside = np.clip(overlap_s / meter.bin_s, 0.0, 1.0)
+        read_bytes, write_bytes = (float(np.sum(rate * inside)) * meter.bin_s for rate in (read, write))
+    read, write = read[inside > 0.0], write[inside > 0.0]
+    threshold = min(
+        busy_above_bytes_per_s, _BUSY_ABOVE_SHARE * min(read_capacity_bytes_per_s, write_capacity_bytes_per_s)
+    )
+    read_mean, write_mean = _busy_mean(read, threshold), _busy_mean(write, threshold)
+    per_s = 1.0 / busy_s if busy_s > 0.0 else 0.0
+    read_share = max(read_bytes * per_s, read_mean or 0.0) / read_capacity_bytes_per_s
+    write_share = max(write_bytes * per_s, write_mean or 0.0) / write_capacity_bytes_per_s
+    joined = max(read_share, write_share)
+    if not duplex:
+        shares = read / read_capacity_bytes_per_s + write / write_capacity_bytes_per_s
+        overall = (read_bytes / read_capacity_bytes_per_s + write_bytes / write_capacity_bytes_per_s) * per_s
+        joined = max(overall, _busy_mean(shares, _BUSY_ABOVE_SHARE) or 0.0)
+    span_s = to_s - from_s
+    return {
+        "read_bytes": read_bytes,
+        "write_bytes": write_bytes,
+        "busy_fraction": min(busy_s / span_s, 1.0) if span_s > 0.0 else 0.0,
+        "peak_bytes_per_s": float((read + write).max(initial=0.0)),
+        "busy_mean_bytes_per_s": _busy_mean(read + write, threshold),
+        "read_busy_mean_bytes_per_s": read_mean,
+        "write_busy_mean_bytes_per_s": write_mean,
+        "read_capacity_bytes_per_s": _finite(read_capacity_bytes_per_s),
+        "write_capacity_bytes_per_s": _finite(write_capacity_bytes_per_s),
+        "read_utilisation": min(read_share, 1.0),
+        "write_utilisation": min(write_share, 1.0),
+        "busy_utilisation": min(joined, 1.0),
+        "bin_s": meter.bin_s,
+    }
+
+
+def _busy_mean(rates: Floats, threshold: float) -> float | None:
+    """Return the mean of the *rates* above *threshold*, both in one unit."""
+    busy = rates[rates > threshold]
+    return float(busy.mean()) if busy.size else None
+
+
+def _finite(value: float) -> float | None:
+    return value if np.isfinite(value) else None

@@ -1,0 +1,225 @@
+"""The prefix tree over any eviction policy: a chunk goes only after the chunks that continue it.
+
+``structure: leaf_constrained`` of a tier wraps its policy here (SGLang's radix tree, Dynamo's lineage backend and
+TensorRT-LLM evict that way); ``structure: hashmap`` (vLLM, LMCache) uses the policy as it is and may leave orphans.
+"""
+
+from collections.abc import Collection, Container, Iterable, Iterator, Sequence
+from heapq import heapify, heappop, heappush, heapreplace
+from itertools import count, filterfalse, islice
+
+from sim.policies.base import EvictionPolicy
+from sim.policies.eviction import Lru
+
+# The heap of LeafConstrainedLru is swept when it has doubled since the last time and grown by this many entries.
+_STALE_ENTRIES = 64
+
+
+class LeafConstrained:
+    """Any policy, evicting only leaves: resident chunks that no other resident chunk continues.
+
+    When a leaf goes its parent may become a leaf, with the place in the order that it always had.
+
+    Parameters
+    ----------
+    inner : EvictionPolicy
+        The policy that orders the chunks; it sees the same calls as without the constraint.
+    tail_first : bool
+        Whether :meth:`insert` gets its runs tail first.
+    """
+
+    def __init__(self, inner: EvictionPolicy, *, tail_first: bool = False) -> None:
+        self._inner = inner
+        self._tail_first = tail_first
+        self._parents: dict[int, int | None] = {}  # of every resident chunk
+        self._children: dict[int, int] = {}  # resident children of a chunk, itself resident or not; never 0
+
+    @property
+    def residents(self) -> Collection[int]:
+        """The resident keys, live."""
+        return self._parents
+
+    def insert(self, keys: Sequence[int], parent: int | None = None) -> None:
+        """Make *keys* resident in the tree and in the inner policy."""
+        self._inner.insert(keys, parent)
+        self._link(keys, parent)
+
+    def touch(self, keys: Sequence[int]) -> None:
+        """Note that resident *keys* were used again."""
+        self._inner.touch(keys)
+
+    def remove(self, keys: Iterable[int]) -> None:
+        """Forget *keys*, leaves or not: a tier may lose any chunk, and what continued it is then an orphan."""
+        listed = list(keys)
+        self._inner.remove(listed)
+        for key in listed:
+            self._unlink(key)
+
+    def victims(self) -> Iterator[int]:
+        """Yield the leaves of this moment, in the order of the inner policy."""
+        # The table of children holds parents only, so it is the set of what is not a leaf.
+        return filterfalse(self._children.__contains__, self._inner.victims())
+
+    def evictable(self, pinned: Container[int] = ()) -> Iterator[int]:
+        """Yield chunks in the order in which they would go if each one yielded went before the next is asked for.
+
+        A parent follows its last child where its own place in the order comes before the next leaf. Pinned chunks
+        stay, and so do their ancestors. Changes nothing.
+        """
+        gone: dict[int, int] = {}
+        passed: set[int] = set()
+        for candidate in self._inner.victims():
+            key: int | None = candidate
+            # An interior chunk that was passed over comes before all that follows: it is next once its last child goes.
+            while key is not None and key not in pinned and self._children.get(key, 0) == gone.get(key, 0):
+                yield key
+                key = self._parents[key]
+                if key is not None:
+                    gone[key] = gone.get(key, 0) + 1
+                    if key not in passed:
+                        break
+            else:
+                if key == candidate:
+                    passed.add(candidate)
+
+    def _link(self, keys: Sequence[int], parent: int | None) -> None:
+        children = self._children
+        for key in reversed(keys) if self._tail_first else keys:
+            self._parents[key] = parent
+            if parent is not None:
+                children[parent] = children.get(parent, 0) + 1
+            parent = key
+
+    def _unlink(self, key: int) -> int | None:
+        """Take *key* out of the tree and return its parent if that has no resident child now, else None."""
+        parent = self._parents.pop(key)
+        if parent is None:
+            return None
+        left = self._children[parent] - 1
+        if left:
+            self._children[parent] = left
+            return None
+        del self._children[parent]
+        return parent
+
+
+class LeafConstrainedLru(LeafConstrained):
+    """LRU evicting only leaves: the same order as LeafConstrained(Lru()) at O(log n) an eviction.
+
+    The general class looks past every interior chunk that is older than the oldest leaf, and a tier below another one
+    has many: the head of a chain is hit above and so never touched here.
+    """
+
+    def __init__(self, *, tail_first: bool = False) -> None:
+        super().__init__(Lru(), tail_first=tail_first)
+        self._clock = count()  # uses are numbered; the order is that of the last use
+        self._last_use: dict[int, int] = {}
+        # One entry (use, key) for every leaf, its use at most the last one; what it says is checked when it comes up.
+        self._heap: list[tuple[int, int]] = []
+        self._queued: set[int] = set()
+        self._sweep_at = 0  # length of the heap at which what is out of date is swept out
+
+    def insert(self, keys: Sequence[int], parent: int | None = None) -> None:
+        """Make *keys* resident and the most recently used ones."""
+        if not keys:
+            return
+        self._last_use.update(zip(keys, self._clock, strict=False))
+        self._link(keys, parent)
+        for key in keys:
+            if key not in self._children:
+                self._queue(key)
+
+    def touch(self, keys: Sequence[int]) -> None:
+        """Make resident *keys* the most recently used ones; KeyError if one is not resident."""
+        if not self._last_use.keys() >= set(keys):
+            raise KeyError(next(key for key in keys if key not in self._last_use))
+        self._last_use.update(zip(keys, self._clock, strict=False))
+
+    def remove(self, keys: Iterable[int]) -> None:
+        """Forget *keys*, leaves or not; KeyError if one is not resident."""
+        for key in keys:
+            del self._last_use[key]
+            parent = self._unlink(key)
+            if parent is not None and parent in self._last_use:
+                self._queue(parent)
+
+    def victims(self) -> Iterator[int]:
+        """Yield the leaves of this moment, the least recently used first."""
+        return self._walk((), cascade=False)
+
+    def evictable(self, pinned: Container[int] = ()) -> Iterator[int]:
+        """Yield chunks in the order in which they would go, as :meth:`LeafConstrained.evictable` says."""
+        return self._walk(pinned, cascade=True)
+
+    def _queue(self, key: int) -> None:
+        if key in self._queued:
+            return
+        self._queued.add(key)
+        heappush(self._heap, (self._last_use[key], key))
+        if len(self._heap) > self._sweep_at:
+            self._heap = [(self._last_use[kept], kept) for _, kept in self._heap if self._is_leaf(kept)]
+            heapify(self._heap)
+            self._queued = {kept for _, kept in self._heap}
+            self._sweep_at = 2 * len(self._heap) + _STALE_ENTRIES
+
+    def _is_leaf(self, key: int) -> bool:
+        return key in self._last_use and key not in self._children
+
+    def _trim(self, pinned: Container[int]) -> None:
+        """Take away or correct the entries out of date that come before the first victim, so that each costs once."""
+        heap, last_use = self._heap, self._last_use
+        aside: list[tuple[int, int]] = []
+        while heap:
+            use, key = heap[0]
+            if not self._is_leaf(key):
+                heappop(heap)
+                self._queued.discard(key)
+            elif use < last_use[key]:
+                heapreplace(heap, (last_use[key], key))
+            elif key in pinned:
+                aside.append(heappop(heap))
+            else:
+                break
+        for entry in aside:
+            heappush(heap, entry)
+
+    def _walk(self, pinned: Container[int], *, cascade: bool) -> Iterator[int]:
+        """Yield leaves by last use without changing the heap: a second heap holds the entries that may come next."""
+        self._trim(pinned)
+        heap, last_use, children = self._heap, self._last_use, self._children
+        gone: dict[int, int] = {}
+        frontier = [(*heap[0], 0)] if heap else []
+        while frontier:
+            use, key, at = heappop(frontier)
+            if at >= 0:  # an entry of the heap; -1 marks those made here
+                for below in range(2 * at + 1, min(2 * at + 3, len(heap))):
+                    heappush(frontier, (*heap[below], below))
+            if key in pinned or key not in last_use or children.get(key, 0) > gone.get(key, 0):
+                continue
+            if last_use[key] > use:
+                heappush(frontier, (last_use[key], key, -1))
+                continue
+            yield key
+            parent = self._parents[key]
+            if cascade and parent is not None:
+                gone[parent] = gone.get(parent, 0) + 1
+                # An entry that the heap still has of the parent is older than all its children, so it was passed over.
+                if parent in last_use and gone[parent] == children[parent]:
+                    heappush(frontier, (last_use[parent], parent, -1))
+
+
+def constrain_to_leaves(policy: EvictionPolicy, *, tail_first: bool = False) -> LeafConstrained:
+    """Return the new, still empty *policy* under the leaf constraint, in its fastest form."""
+    if type(policy) is Lru:
+        return LeafConstrainedLru(tail_first=tail_first)
+    return LeafConstrained(policy, tail_first=tail_first)
+
+
+def select_victims(policy: EvictionPolicy, wanted: int, pinned: Container[int] = ()) -> list[int]:
+    """Return the next *wanted* chunks to evict, best first, without evicting them; fewer if pins leave fewer.
+
+    They are what evicting chunk by chunk would take: under the leaf constraint a parent may follow its child.
+    """
+    if isinstance(policy, LeafConstrained):
+        return list(islice(policy.evictable(pinned), wanted))
+    return list(islice(filterfalse(pinned.__contains__, policy.victims()), wanted))

@@ -1,0 +1,102 @@
+"""One request on its way through the cluster."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from math import nan
+
+
+class Request:
+    """A request's fixed facts and what has happened to it so far.
+
+    Parameters
+    ----------
+    request_id, session_id, phase : int
+        Identity; ``session_id`` is -1 where the workload has none.
+    prompt_tokens, output_tokens : int
+        Lengths [tokens].
+    chunks : sequence of int
+        Ids of the prompt's full chunks, head first.
+    arrived_at_s : float
+        When the client sent it [s].
+    on_end : callable or None
+        Called with the request when it has ended (closed loops send the next one).
+    """
+
+    __slots__ = (
+        "admitted_at_s",
+        "adopted",
+        "arrived_at_s",
+        "chunks",
+        "compute_s",
+        "computed",
+        "computed_prompt_tokens",
+        "ended",
+        "first_token_at_s",
+        "generated",
+        "held",
+        "hit_tokens",
+        "load_s",
+        "load_tier_s",
+        "on_end",
+        "output_tokens",
+        "phase",
+        "position_offset",
+        "preemptions",
+        "private_units",
+        "prompt_tokens",
+        "queue_s",
+        "queued_at_s",
+        "request_id",
+        "session_id",
+        "started_tick",
+        "stores_under_way",
+        "target",
+    )
+
+    def __init__(
+        self,
+        *,
+        request_id: int,
+        session_id: int,
+        phase: int,
+        prompt_tokens: int,
+        output_tokens: int,
+        chunks: Sequence[int],
+        arrived_at_s: float,
+        tiers: int,
+        on_end: Callable[[Request], None] | None = None,
+    ) -> None:
+        self.request_id = request_id
+        self.session_id = session_id
+        self.phase = phase
+        self.prompt_tokens = prompt_tokens
+        self.output_tokens = output_tokens
+        self.chunks = chunks
+        self.arrived_at_s = arrived_at_s
+        self.on_end = on_end
+        self.target = prompt_tokens
+        """Tokens to have in HBM before the next token: the prompt, and after a preemption what was generated too."""
+        self.computed = 0
+        """Tokens of the target that are in HBM or on their way in the present step."""
+        self.generated = 0
+        self.adopted = 0
+        """How many of the chunks stand in the prefix cache or were found there."""
+        self.held: list[int] = []
+        """Chunks of the prefix cache that it pins."""
+        self.private_units = 0
+        self.stores_under_way = 0
+        self.ended = False
+        self.position_offset = 0
+        """While decoding: its context is the replica's tick plus this."""
+        self.started_tick = 0
+        self.queued_at_s = arrived_at_s
+        self.admitted_at_s = nan
+        self.first_token_at_s = nan
+        self.queue_s = 0.0
+        self.load_s = 0.0
+        self.compute_s = 0.0
+        self.computed_prompt_tokens = 0
+        self.preemptions = 0
+        self.hit_tokens = [0] * tiers
+        self.load_tier_s = [0.0] * tiers

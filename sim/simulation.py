@@ -1,0 +1,339 @@
+"""One run: phases one after another on one cluster, a measured window, checks of the books, and the result."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from math import isclose
+from typing import Any, Final
+
+from models.errors import InputError, InvariantError
+from sim.clock import ARRIVAL, Clock, Wakeup
+from sim.cluster import Cluster
+from sim.flows import READ, WRITE, FlowNetwork
+from sim.link_use import link_use
+from sim.percentiles import PercentileRule
+from sim.recording import LinkMeter, OccupancyLog, TokenIntervals, TransferLog
+from sim.result import SimulationResult, versions
+from sim.summary import ReplicaTime, measured_mask, measured_window, summarise
+from sim.workload import Phase
+
+_PROGRESS_EVERY_S: Final = 0.2
+_PROGRESS_CHECK: Final = 256
+_METER_TOLERANCE: Final = 1e-6
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Measurement:
+    """What of a run counts and how it is read.
+
+    Parameters
+    ----------
+    phase : int or None
+        Only this phase counts; None: all.
+    warmup_s : float
+        Requests that arrive earlier are left out [s].
+    rule : str
+        Percentile rule.
+    slo : mapping
+        Limits ``ttft_s``, ``tpot_s``, ``itl_s`` [s]; empty: none.
+    """
+
+    phase: int | None = None
+    warmup_s: float = 0.0
+    rule: PercentileRule = "linear"
+    slo: Mapping[str, float | None] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class _Counters:
+    """Running totals at one moment."""
+
+    at_s: float
+    busy_s: list[float]
+    compute_s: float
+    load_stall_s: float
+    tiers: dict[str, dict[str, float]]
+
+
+@dataclass(slots=True, kw_only=True)
+class Simulation:
+    """Everything that one run needs; :meth:`run` may be called once.
+
+    Parameters
+    ----------
+    clock, network, cluster, phases : Clock, FlowNetwork, Cluster, sequence of Phase
+        The running parts.
+    meter, transfers, occupancy, intervals : recorders
+        What the parts write into.
+    process_tiers : set of str
+        Tiers whose index lives in the engines' processes (HBM among them).
+    loading_links : mapping
+        By tier: names of the links that its loads cross.
+    measurement : Measurement
+        What counts.
+    scenario : dict
+        As resolved, for the result.
+    seed : int
+        Seed of the run, for the result.
+    warnings : list of str
+        Said with the result.
+    """
+
+    clock: Clock
+    network: FlowNetwork
+    cluster: Cluster
+    phases: Sequence[Phase]
+    meter: LinkMeter
+    transfers: TransferLog
+    occupancy: OccupancyLog
+    intervals: TokenIntervals
+    process_tiers: frozenset[str]
+    loading_links: Mapping[str, Sequence[str]]
+    measurement: Measurement
+    scenario: dict[str, Any]
+    seed: int
+    warnings: list[str]
+    _phase: int = -1
+    _began: _Counters | None = None
+    _ended: _Counters | None = None
+
+    def run(self, progress: Callable[[float], None] | None = None) -> SimulationResult:
+        """Run all phases and return the result.
+
+        Raises
+        ------
+        InputError
+            If not a single request can be served.
+        InvariantError
+            If the books do not balance: a defect of kvtier, never of the input.
+        """
+        began = time.perf_counter()
+        if progress is not None:
+            self._watch(progress)
+        unmeasured = TokenIntervals()
+        for replica in self.cluster.replicas:
+            replica.intervals = unmeasured
+        if self.measurement.phase is None:
+            self.clock.at(self.measurement.warmup_s, ARRIVAL - 1, lambda _: self._begin_window())
+        self._begin_phase(0)
+        self.clock.run()
+        wall_s = time.perf_counter() - began
+        if self.cluster.rejected == self.cluster.submitted:
+            raise InputError(
+                f"none of the {self.cluster.submitted} requests can be served: each is longer than "
+                "engine.max_model_len or than the KV cache in HBM"
+            )
+        self.cluster.sample()
+        if self._began is None:
+            self._begin_window()
+        if self._ended is None:
+            self._ended = self._counters()
+        self._check()
+        return self._result(wall_s)
+
+    # Phases ----------------------------------------------------------------------------------------------------------
+
+    def _begin_phase(self, index: int) -> None:
+        self._phase = index
+        phase = self.phases[index]
+        cleared = set(phase.clear)
+        if phase.restart:
+            cleared |= self.process_tiers
+        for name in cleared:
+            for tier in self.cluster.tiers[name]:
+                tier.clear()
+        if self.measurement.phase == index:
+            self._begin_window()
+        phase.driver.start(self.cluster, index, self._phase_done)
+
+    def _phase_done(self) -> None:
+        """All requests of the phase have ended; the next begins when their last writes have too."""
+        if self._phase == self.measurement.phase:
+            self._ended = self._counters()
+            self._set_intervals(TokenIntervals())
+        if self._phase + 1 < len(self.phases):
+            self.network.on_idle = self._quiet
+            self._quiet()
+
+    def _quiet(self) -> None:
+        if not self.network.active_flows:
+            self.network.on_idle = None
+            self.clock.at(self.clock.now_s, ARRIVAL, self._next_phase)
+
+    def _next_phase(self, _: Wakeup) -> None:
+        if self.network.active_flows:
+            self.network.on_idle = self._quiet
+        else:
+            self._begin_phase(self._phase + 1)
+
+    # The measured window ---------------------------------------------------------------------------------------------
+
+    def _begin_window(self) -> None:
+        self._began = self._counters()
+        self._set_intervals(self.intervals)
+
+    def _set_intervals(self, intervals: TokenIntervals) -> None:
+        for replica in self.cluster.replicas:
+            replica.intervals = intervals
+
+    def _counters(self) -> _Counters:
+        replicas = self.cluster.replicas
+        tiers = {
+            name: {
+                "read_bytes": sum(t.read_bytes for t in pools),
+                "write_bytes": sum(t.write_bytes for t in pools),
+                "evicted_bytes": sum(t.evicted_chunks * t.chunk_bytes for t in pools),
+                "refused_bytes": sum(t.refused_chunks * t.chunk_bytes for t in pools),
+            }
+            for name, pools in self.cluster.tiers.items()
+        }
+        return _Counters(
+            self.clock.now_s,
+            self.network.busy_until_now(),
+            sum(r.compute_s for r in replicas),
+            sum(r.load_stall_s for r in replicas),
+            tiers,
+        )
+
+    # The books -------------------------------------------------------------------------------------------------------
+
+    def _check(self) -> None:
+        if self.cluster.open_requests:
+            message = f"{self.cluster.open_requests} of {self.cluster.submitted} requests never ended"
+            raise InvariantError(message)
+        for pools in self.cluster.tiers.values():
+            for tier in pools:
+                tier.check()
+        for index, link in enumerate(self.network.links):
+            for direction in (READ, WRITE):
+                asked = self.network.link_bytes[index][direction]
+                moved = self.meter.total_bytes(index, direction)
+                if not isclose(asked, moved, rel_tol=_METER_TOLERANCE, abs_tol=1.0):
+                    message = f"link {link.name}: {asked} bytes were sent but {moved} were metered"
+                    raise InvariantError(message)
+
+    # The result ------------------------------------------------------------------------------------------------------
+
+    def _result(self, wall_s: float) -> SimulationResult:
+        assert self._began is not None
+        assert self._ended is not None
+        requests = self.cluster.log.columns()
+        measurement = self.measurement
+        measured = measured_mask(requests, warmup_s=measurement.warmup_s, phase=measurement.phase)
+        from_s, to_s = measured_window(requests, measured)
+        events = self.clock.events_scheduled()
+        warnings = [*self.warnings, *self._notes()]
+        summary = summarise(
+            requests,
+            measured=measured,
+            intervals=self.intervals,
+            tiers=self._tier_figures(),
+            links=self._link_figures(from_s, to_s),
+            loading_links=self.loading_links,
+            replica_time=self._replica_time(),
+            wall_s=wall_s,
+            events=events,
+            warnings=warnings,
+            rule=measurement.rule,
+            slo=measurement.slo or None,
+        )
+        columns = {
+            "requests": requests,
+            "transfers": self.transfers.columns(),
+            "tiers": self.occupancy.columns(),
+            "links": self.meter.columns(),
+        }
+        labels = {
+            "requests": self.cluster.log.labels() | {"phase": tuple(phase.name for phase in self.phases)},
+            "transfers": self.transfers.labels(),
+            "tiers": self.occupancy.labels(),
+            "links": self.meter.labels(),
+        }
+        provenance = versions() | {"wall_s": wall_s, "events": events}
+        return SimulationResult(
+            scenario=self.scenario,
+            seed=self.seed,
+            provenance=provenance,
+            columns=columns,
+            summary_values=summary,
+            labels=labels,
+        )
+
+    def _tier_figures(self) -> dict[str, dict[str, float]]:
+        assert self._began is not None
+        assert self._ended is not None
+        figures = {}
+        for name, pools in self.cluster.tiers.items():
+            before, after = self._began.tiers[name], self._ended.tiers[name]
+            figures[name] = {key: value - before[key] for key, value in after.items()} | {
+                "peak_used_bytes": sum(t.peak_units * t.unit_bytes for t in pools),
+                "capacity_bytes": sum(t.capacity_bytes for t in pools),
+            }
+        return figures
+
+    def _link_figures(self, from_s: float, to_s: float) -> dict[str, dict[str, float | None]]:
+        assert self._began is not None
+        assert self._ended is not None
+        return {
+            link.name: link_use(
+                self.meter,
+                index,
+                read_capacity_bytes_per_s=link.read_bytes_per_s,
+                write_capacity_bytes_per_s=link.write_bytes_per_s,
+                duplex=link.duplex,
+                busy_s=self._ended.busy_s[index] - self._began.busy_s[index],
+                from_s=from_s,
+                to_s=max(to_s, self._ended.at_s) if self.measurement.phase is None else to_s,
+            )
+            for index, link in enumerate(self.network.links)
+        }
+
+    def _replica_time(self) -> ReplicaTime:
+        assert self._began is not None
+        assert self._ended is not None
+        total_s = (self._ended.at_s - self._began.at_s) * len(self.cluster.replicas)
+        if total_s <= 0.0:
+            return ReplicaTime(compute_fraction=0.0, load_stall_fraction=0.0)
+        return ReplicaTime(
+            compute_fraction=(self._ended.compute_s - self._began.compute_s) / total_s,
+            load_stall_fraction=(self._ended.load_stall_s - self._began.load_stall_s) / total_s,
+        )
+
+    def _notes(self) -> list[str]:
+        notes = []
+        cluster = self.cluster
+        if cluster.rejected:
+            notes.append(
+                f"{cluster.rejected} of {cluster.submitted} requests rejected: longer than engine.max_model_len or than "
+                "the KV cache in HBM"
+            )
+        unstaged = sum(r.hierarchy.unstaged_chunks for r in cluster.replicas)
+        if unstaged:
+            notes.append(f"{unstaged} chunks were read without staging room in memory, so they were not kept there")
+        for name, pools in cluster.tiers.items():
+            refused = sum(t.refused_chunks for t in pools)
+            if refused:
+                notes.append(f"{refused} chunks were not stored in {name}: nothing there could be evicted")
+        note = self.transfers.note()
+        if note:
+            notes.append(note)
+        return notes
+
+    def _watch(self, progress: Callable[[float], None]) -> None:
+        """Report progress a few times a second of wall time."""
+        ended = 0
+        reported = time.perf_counter()
+
+        def on_progress() -> None:
+            nonlocal ended, reported
+            ended += 1
+            if ended % _PROGRESS_CHECK == 0 and time.perf_counter() - reported > _PROGRESS_EVERY_S:
+                reported = time.perf_counter()
+                part = self.phases[self._phase].driver.fraction_done()
+                if part is not None:
+                    progress((self._phase + part) / len(self.phases))
+
+        self.cluster.on_progress = on_progress
+

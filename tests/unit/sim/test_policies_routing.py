@@ -1,0 +1,57 @@
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import pytest
+
+from sim.policies.base import ROUTING, ReplicaView, RoutingPolicy
+
+
+@dataclass
+class Request:
+    chunks: Sequence[int] = (1, 2, 3)
+    prompt_tokens: int = 1000
+
+
+@dataclass
+class Replica:
+    index: int
+    outstanding_tokens: int = 0
+    outstanding_requests: int = 0
+    waiting_prefill_tokens: int = 0
+    cached_tokens: int = 0
+
+    def cached_prefix_tokens(self, chunks: Sequence[int]) -> int:
+        assert list(chunks) == [1, 2, 3]
+        return self.cached_tokens
+
+
+def choices(name: str, replicas: Sequence[ReplicaView], times: int = 1) -> list[int]:
+    router: RoutingPolicy = ROUTING.create(name)
+    return [router.choose(Request(), replicas) for _ in range(times)]
+
+
+@pytest.mark.parametrize("name", ROUTING.names())
+def test_every_router_returns_an_index_and_repeats_itself(name: str) -> None:
+    replicas = [Replica(3, 5, 1, 5, 0), Replica(4, 5, 1, 5, 0)]
+    assert set(choices(name, replicas, 4)) <= {3, 4}
+    assert choices(name, replicas, 4) == choices(name, replicas, 4)
+    assert choices(name, [Replica(7)]) == [7]
+
+
+def test_round_robin_takes_turns() -> None:
+    assert choices("round-robin", [Replica(0, 9), Replica(1), Replica(2)], 5) == [0, 1, 2, 0, 1]
+
+
+def test_least_loaded_takes_fewest_tokens_then_lowest_index() -> None:
+    assert choices("least-loaded", [Replica(0, 9), Replica(1, 4), Replica(2, 4)]) == [1]
+
+
+def test_prefix_aware_weighs_the_hit_against_the_queue() -> None:
+    hit, idle = Replica(0, waiting_prefill_tokens=500, cached_tokens=768), Replica(1)
+    assert choices("prefix-aware", [idle, hit]) == [0]
+    hit.waiting_prefill_tokens = 800
+    assert choices("prefix-aware", [idle, hit]) == [1]
+
+
+def test_prefix_aware_ties_go_to_the_least_loaded_then_the_lowest_index() -> None:
+    assert choices("prefix-aware", [Replica(0, 50), Replica(1, 20), Replica(2, 20)]) == [1]
