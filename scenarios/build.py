@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -13,17 +13,20 @@ import numpy as np
 from models.accelerator import Accelerator, load_accelerator
 from models.errors import ScenarioError
 from models.llm import Llm, load_llm
-from models.roofline import kv_capacity_bytes, step_cost
+from models.roofline import StepCost, kv_capacity_bytes, step_cost
+from models.step_table import StepTable, load_step_table
 from scenarios.loader import resolved
 from scenarios.schema import Load, Scenario
 from scenarios.topology import Geometry, Topology, geometry
 from sim.clock import Clock
-from sim.cluster import Cluster, FrontEnd
+from sim.cluster import Cluster
+from sim.engine_settings import EngineSettings
+from sim.front_end import FrontEndSettings
 from sim.policies.base import ROUTING
 from sim.recording import OccupancyLog, RequestLog, TokenIntervals, TransferLog
-from sim.replica import EngineSettings, Replica
+from sim.replica import Replica
 from sim.result import SimulationResult
-from sim.simulation import Measurement, Simulation
+from sim.simulation import Measurement, Progress, Simulation
 from sim.synthetic import GENERATORS
 from sim.traces import open_trace
 from sim.traces.record import Trace
@@ -34,7 +37,7 @@ _STREAMS: Final = 2
 """Independent random streams of a run: the generator of requests, and the arrival of waves."""
 
 
-def simulate(scenario: Scenario, *, progress: Callable[[float], None] | None = None) -> SimulationResult:
+def simulate(scenario: Scenario, *, progress: Progress | None = None) -> SimulationResult:
     """Simulate a scenario and return what was found.
 
     Raises
@@ -68,15 +71,7 @@ def build(scenario: Scenario) -> Simulation:
     pools = topology.pools()
     transfers, log, occupancy = TransferLog(list(pools)), RequestLog(list(pools)), OccupancyLog(list(pools))
     intervals = TokenIntervals()
-    cost = step_cost(
-        llm,
-        accelerator,
-        tensor_parallel=scenario.cluster.tensor_parallel,
-        pipeline_parallel=scenario.cluster.pipeline_parallel,
-        expert_parallel=scenario.cluster.expert_parallel,
-        weight_dtype=scenario.engine.weight_dtype,
-        kv_dtype=scenario.engine.kv_dtype,
-    )
+    cost = _step_times(scenario, llm, accelerator)
     replicas = [
         Replica(
             index=index,
@@ -86,7 +81,6 @@ def build(scenario: Scenario) -> Simulation:
             hbm=pool,
             hierarchy=hierarchy,
             intervals=intervals,
-            on_end=lambda request, gap_s, index=index: cluster.end(index, request, gap_s),  # type: ignore[misc]
         )
         for index, (pool, hierarchy) in enumerate(
             zip(topology.hbm, topology.hierarchies(clock, network, transfers), strict=True)
@@ -96,9 +90,10 @@ def build(scenario: Scenario) -> Simulation:
         clock=clock,
         replicas=replicas,
         router=ROUTING.create(scenario.cluster.router),
-        front_end=FrontEnd(
+        front_end=FrontEndSettings(
             latency_s=scenario.engine.request_latency,
             tokenize_tokens_per_s=scenario.engine.tokenize_tokens_per_s,
+            batch_wait_s=scenario.engine.tokenize_batch_wait,
             max_model_len=scenario.engine.max_model_len,
         ),
         log=log,
@@ -123,6 +118,20 @@ def build(scenario: Scenario) -> Simulation:
         scenario=resolved(scenario),
         seed=scenario.run.seed,
         warnings=[*loads.warnings, *_caveat_lines(caveats.items())],
+    )
+
+
+def _step_times(scenario: Scenario, llm: Llm, accelerator: Accelerator) -> StepCost | StepTable:
+    if scenario.engine.step_times is not None:
+        return load_step_table(scenario.engine.step_times)
+    return step_cost(
+        llm,
+        accelerator,
+        tensor_parallel=scenario.cluster.tensor_parallel,
+        pipeline_parallel=scenario.cluster.pipeline_parallel,
+        expert_parallel=scenario.cluster.expert_parallel,
+        weight_dtype=scenario.engine.weight_dtype,
+        kv_dtype=scenario.engine.kv_dtype,
     )
 
 
@@ -210,8 +219,8 @@ class _Loads:
             return None
         if load.is_fallback:
             self.warnings.append(
-                "no trace given (--trace FILE): running synthetic chat with the statistics of the Mooncake conversation "
-                "trace instead"
+                "no trace given (--trace FILE): running synthetic chat with the statistics of the Mooncake "
+                "conversation trace instead"
             )
         optional = {} if synthetic.session_rate_per_s is None else {"session_rate_per_s": synthetic.session_rate_per_s}
         return GENERATORS.create(

@@ -18,11 +18,13 @@ def check_names(scenario: Scenario) -> Iterator[Problem]:
     cluster = scenario.cluster
     yield from _catalogue_name("llm", scenario.llm, ["llm"])
     yield from _catalogue_name("accelerator", cluster.accelerator, ["cluster", "accelerator"])
-    for key, link in (("host_link", cluster.host_link), ("nic", cluster.nic)):
+    for key, link in (("host_link", cluster.host_link), ("nic", cluster.nic), ("switch", cluster.switch)):
         if link is not None:
             yield from _catalogue_name("link", link, ["cluster", key])
     yield from _registered_names(scenario)
     for name, tier in scenario.tiers.items():
+        if tier.transport is not None:
+            yield from _catalogue_name("link", tier.transport, ["tiers", name, "transport"])
         if tier.device is not None:
             problems = list(_catalogue_name("storage", tier.device, ["tiers", name, "device"]))
             yield from problems or _device_problems(scenario, name, tier, tier.device)
@@ -71,6 +73,8 @@ def _device_problems(scenario: Scenario, name: str, tier: TierSpec, device: str)
         yield [*path, "capacity"], f"is missing, and {entry.name} has none of its own; write one, such as 0.5 TB"
     if tier.scope == "worker" and not _is_memory(entry):
         yield [*path, "scope"], f"worker is for memory only; {entry.name} can be replica, node or shared"
+    if tier.transport is not None and "port_bandwidth" not in entry.figures:
+        yield [*path, "transport"], f"is for devices with network ports; {entry.name} has none"
     if tier.gds and _is_memory(entry):
         yield [*path, "gds"], f"is for storage; {entry.name} is memory"
     if tier.page_cache_of is not None:

@@ -15,7 +15,7 @@ from scenarios.schema import Scenario
 __all__ = ["json_schema", "library", "load_scenario", "resolved"]
 
 # Values that may name a file beside the scenario.
-_PATH_KEYS = frozenset({"llm", "accelerator", "host_link", "nic", "device"})
+_PATH_KEYS = frozenset({"llm", "accelerator", "host_link", "nic", "switch", "transport", "device"})
 _SECTIONS = frozenset({"engine", "transfer", "links", "run"})
 _FILE_KEYS = frozenset({"trace", "step_times"})
 

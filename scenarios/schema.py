@@ -50,6 +50,9 @@ class Cluster(Part):
     nic: str | None = Field(
         default="connectx-7", description="Network card of a node; null: the node's network is no limit."
     )
+    switch: str | None = Field(
+        default=None, description="Switch between the nodes and remote tiers, a port a node; null: no limit."
+    )
     router: str = Field(default="round-robin", description="Router name, or package.module:Class.")
 
     @model_validator(mode="after")
@@ -84,7 +87,10 @@ class Engine(Part):
         default=0.0, description="Fixed front-end latency a request; requests overlap [s]."
     )
     tokenize_tokens_per_s: float | None = Field(
-        default=None, gt=0, description="Front end of a replica, one request after another."
+        default=None, gt=0, description="Tokeniser of a replica, one micro-batch after another; null: no limit."
+    )
+    tokenize_batch_wait: Seconds = Field(
+        default=0.002, description="How long the tokeniser waits for more requests of a micro-batch [s]; vLLM: 2 ms."
     )
     decode_jumps: bool = Field(
         default=True, description="Take decode steps in one jump; false: one at a time, for checks."
@@ -167,6 +173,11 @@ class TierSpec(Part):
     )
     index: Literal["process", "filesystem"] = Field(
         default="filesystem", description="process: the index is lost at a restart and unseen by other replicas."
+    )
+    transport: str | None = Field(
+        default=None,
+        description="Link entry of the protocol (nvmeof-rdma, nvmeof-tcp): its delivered share and latency hold "
+        "for the ports; null: the device's own share.",
     )
     gds: bool = Field(default=False, description="GPUDirect Storage: no copy through host memory.")
     page_cache_of: str | None = Field(

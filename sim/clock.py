@@ -23,12 +23,13 @@ Callback = Callable[["Wakeup"], None]
 class Wakeup(simpy.Event):
     """An event that calls one function; the cheapest event that SimPy's loop can run."""
 
+    # Triggered from the start, and alike for all: what SimPy sets on every event stands on the class.
+    _value = None
+    _ok = True
+
     def __init__(self, clock: Clock, callback: Callback) -> None:
         self.env = clock
-        self.callbacks = [callback]  # type: ignore[list-item]  # SimPy types callbacks for plain events
-        self._value = None
-        self._ok = True
-        self._defused = False
+        self.callbacks = [callback]
 
 
 class Clock(simpy.Environment):

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from math import nan
 
-from sim.clock import ARRIVAL, Clock
+from sim.clock import Clock
+from sim.front_end import FrontEnd, FrontEndSettings
 from sim.hierarchy import KEY_BITS
 from sim.policies.base import RoutingPolicy
 from sim.recording import COMPLETED, REJECTED, OccupancyLog, RequestLog
@@ -32,30 +33,11 @@ class Parents(Mapping[int, int]):
         view = key >> KEY_BITS << KEY_BITS
         return self._parents[key - view] + view
 
-    def __iter__(self) -> Iterable[int]:  # type: ignore[override]  # a plain iterator is all that is needed
+    def __iter__(self) -> Iterator[int]:
         return iter(self._parents)
 
     def __len__(self) -> int:
         return len(self._parents)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FrontEnd:
-    """What happens to a request before the engine sees it.
-
-    Parameters
-    ----------
-    latency_s : float
-        Fixed time a request [s]; requests overlap.
-    tokenize_tokens_per_s : float or None
-        Rate of the tokeniser [tokens/s], which takes one request after another; None: no limit.
-    max_model_len : int or None
-        Longest prompt and output together [tokens].
-    """
-
-    latency_s: float = 0.0
-    tokenize_tokens_per_s: float | None = None
-    max_model_len: int | None = None
 
 
 class Cluster:
@@ -69,7 +51,7 @@ class Cluster:
         The engines.
     router : RoutingPolicy
         Chooses one for each request.
-    front_end : FrontEnd
+    front_end : FrontEndSettings
         Each replica has one.
     log : RequestLog
         Takes a row a request.
@@ -87,7 +69,7 @@ class Cluster:
         clock: Clock,
         replicas: Sequence[Replica],
         router: RoutingPolicy,
-        front_end: FrontEnd,
+        front_end: FrontEndSettings,
         log: RequestLog,
         occupancy: OccupancyLog,
         tiers: Mapping[str, Sequence[Tier]],
@@ -95,13 +77,15 @@ class Cluster:
     ) -> None:
         self.clock = clock
         self.replicas = list(replicas)
+        for place, replica in enumerate(self.replicas):
+            replica.on_end = partial(self._end, place)
         self.tiers = tiers
         self.log = log
         self._router = router
-        self._front_end = front_end
+        self._max_model_len = front_end.max_model_len
         self._occupancy = occupancy
         self._parents = parents
-        self._tokeniser_free_s = [0.0] * len(self.replicas)
+        self._front_ends = [FrontEnd(clock, front_end) for _ in self.replicas]
         self._next_sample_s = 0.0
         self.submitted = 0
         self.completed = 0
@@ -139,7 +123,7 @@ class Cluster:
         self.submitted += 1
         if self._parents is not None:
             self._parents.note(chunks)
-        limit = self._front_end.max_model_len
+        limit = self._max_model_len
         too_long = limit is not None and prompt_tokens + output_tokens > limit
         if too_long or not self.replicas[0].fits(request):
             self._reject(request)
@@ -149,17 +133,8 @@ class Cluster:
         self._hand_over(request, replica)
 
     def _hand_over(self, request: Request, index: int) -> None:
-        front_end, now = self._front_end, self.clock.now_s
-        ready_s = now
-        if front_end.tokenize_tokens_per_s is not None:
-            began_s = max(now, self._tokeniser_free_s[index])
-            ready_s = self._tokeniser_free_s[index] = began_s + request.prompt_tokens / front_end.tokenize_tokens_per_s
-        ready_s += front_end.latency_s
         engine = self.replicas[index]
-        if ready_s > now:
-            self.clock.at(ready_s, ARRIVAL, lambda _: engine.enqueue(request))
-        else:
-            engine.enqueue(request)
+        self._front_ends[index].take(request.prompt_tokens, lambda: engine.enqueue(request))
 
     def _reject(self, request: Request) -> None:
         self.rejected += 1
@@ -186,7 +161,7 @@ class Cluster:
         )
         self._ended(request)
 
-    def end(self, replica: int, request: Request, largest_gap_s: float) -> None:
+    def _end(self, replica: int, request: Request) -> None:
         """Write down a request that a replica has served."""
         now = self.clock.now_s
         self.completed += 1
@@ -207,7 +182,7 @@ class Cluster:
             request.queue_s,
             request.load_s,
             request.compute_s,
-            largest_gap_s,
+            request.largest_gap_s,
             request.hit_tokens,
             request.load_tier_s,
         )
@@ -225,5 +200,7 @@ class Cluster:
     def sample(self) -> None:
         """Note how full every tier is."""
         now = self.clock.now_s
+        for replica in self.replicas:
+            replica.catch_up()
         for index, pools in enumerate(self.tiers.values()):
             self._occupancy.sample(index, now, sum(pool.used_bytes for pool in pools))

@@ -1,20 +1,20 @@
 """Decode steps of an unchanged batch: every step's edge in closed form, so that many steps are one jump.
 
 While the batch does not change, each step reads one more token of context a request, so that both sides of the roofline
-are straight lines in the step's number and a step costs ``overhead + max(compute + i*c1, memory + i*m1)``. The edge after
-``j`` steps is ``anchor + S(j)``: one function of ``j``, never accumulated, used by jumps and by single steps alike. So
-both see the same edges to the last bit, and an arrival exactly on an edge falls in the same step either way.
+are straight lines in the step's number and a step costs ``overhead + max(compute + i*c1, memory + i*m1)``. The edge
+after ``j`` steps is ``anchor + S(j)``: one function of ``j``, never accumulated, used by jumps and by single steps
+alike. So both see the same edges to the last bit, and an arrival exactly on an edge falls in the same step either way.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import ceil
+from math import ceil, sqrt
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)  # never changed once made, but not frozen: a frozen one takes three times as long to make
 class DecodeRun:
-    """The steps of one unchanged decode batch.
+    """The steps of one unchanged decode batch; made by :func:`decode_run`.
 
     Parameters
     ----------
@@ -22,68 +22,67 @@ class DecodeRun:
         When step 0 begins [s].
     overhead_s : float
         Cost of every step beside the roofline [s].
-    compute_s, compute_slope_s : float
-        Compute side of step ``i``: ``compute_s + i * compute_slope_s`` [s].
-    memory_s, memory_slope_s : float
-        Memory side likewise [s].
+    first_s, first_slope_s : float
+        The side of the roofline that is higher at step 0: ``first_s + i * first_slope_s`` for step ``i`` [s].
+    then_s, then_slope_s : float
+        The other side likewise [s].
     valid_steps : int
         The lines hold for steps ``0 .. valid_steps - 1``.
     crossing : int
-        First step at which the side that is lower at step 0 is the higher one; ``valid_steps`` if there is none.
+        First step at which the other side is the higher one; ``valid_steps`` if there is none.
     """
 
     anchor_s: float
     overhead_s: float
-    compute_s: float
-    compute_slope_s: float
-    memory_s: float
-    memory_slope_s: float
+    first_s: float
+    first_slope_s: float
+    then_s: float
+    then_slope_s: float
     valid_steps: int
     crossing: int
 
-    @property
-    def _lines(self) -> tuple[float, float, float, float]:
-        """The side that leads at step 0, then the other."""
-        if self.compute_s >= self.memory_s:
-            return self.compute_s, self.compute_slope_s, self.memory_s, self.memory_slope_s
-        return self.memory_s, self.memory_slope_s, self.compute_s, self.compute_slope_s
-
     def edge_s(self, steps: int) -> float:
         """Return when step ``steps - 1`` ends and step ``steps`` begins [s]."""
-        first, first_slope, then, then_slope = self._lines
-        before = min(steps, self.crossing)
-        total = steps * self.overhead_s + (before * first + first_slope * (before * (before - 1) // 2))
-        if steps > before:
-            pairs = steps * (steps - 1) // 2 - before * (before - 1) // 2
-            total += (steps - before) * then + then_slope * pairs
+        if steps <= self.crossing:
+            climbed = self.first_slope_s * (steps * (steps - 1) // 2)
+            return self.anchor_s + (steps * self.overhead_s + (steps * self.first_s + climbed))
+        before = self.crossing
+        pairs = before * (before - 1) // 2
+        total = steps * self.overhead_s + (before * self.first_s + self.first_slope_s * pairs)
+        total += (steps - before) * self.then_s + self.then_slope_s * (steps * (steps - 1) // 2 - pairs)
         return self.anchor_s + total
 
     def step_s(self, step: int) -> float:
         """Return how long step ``step`` takes [s]."""
-        return self.overhead_s + max(
-            self.compute_s + step * self.compute_slope_s, self.memory_s + step * self.memory_slope_s
-        )
+        first_s = self.first_s + step * self.first_slope_s
+        then_s = self.then_s + step * self.then_slope_s
+        return self.overhead_s + (first_s if first_s >= then_s else then_s)
 
     def steps_until(self, when_s: float) -> int:
         """Return the smallest number of steps whose edge is not before ``when_s``."""
         if when_s <= self.anchor_s:
             return 0
-        # Steps only get longer, so the first pace bounds the number from above and the last from below; the
-        # comparisons make it exact whatever the rounding of these guesses.
-        elapsed = when_s - self.anchor_s
-        high = int(elapsed / self.step_s(0)) + 2
-        while self.edge_s(high) < when_s:
-            high *= 2
-        low = max(0, int(elapsed / self.step_s(high)) - 1)
-        while low > 0 and self.edge_s(low) >= when_s:
-            low //= 2
-        while high - low > 1:
-            middle = (low + high) // 2
-            if self.edge_s(middle) < when_s:
-                low = middle
-            else:
-                high = middle
-        return high
+        elapsed_s = when_s - self.anchor_s
+        steps = _solve(elapsed_s, self.overhead_s + self.first_s, self.first_slope_s)
+        if steps > self.crossing:
+            crossing = self.crossing
+            elapsed_s -= self.edge_s(crossing) - self.anchor_s
+            pace_s = self.overhead_s + self.then_s + crossing * self.then_slope_s
+            steps = crossing + _solve(elapsed_s, pace_s, self.then_slope_s)
+        # The closed form may be a step off; the edges themselves decide, so the answer is exact.
+        while self.edge_s(steps) < when_s:
+            steps += 1
+        while self.edge_s(steps - 1) >= when_s:
+            steps -= 1
+        return steps
+
+
+def _solve(elapsed_s: float, first_s: float, slope_s: float) -> int:
+    """Return about how many steps of ``first_s + i * slope_s`` fill ``elapsed_s``, at least one."""
+    # Their sum is half * n^2 + (first - half) * n; this form of the root loses no digits when half is small.
+    half_s = 0.5 * slope_s
+    linear_s = first_s - half_s
+    return max(1, ceil(2.0 * elapsed_s / (linear_s + sqrt(linear_s * linear_s + 4.0 * half_s * elapsed_s))))
 
 
 def decode_run(
@@ -94,16 +93,14 @@ def decode_run(
     valid_steps: int,
 ) -> DecodeRun:
     """Build a :class:`DecodeRun`; ``compute`` and ``memory`` are (cost of step 0, increase a step) [s]."""
-    (c0, c1), (m0, m1) = compute, memory
-    lead, lead_slope, other, other_slope = (c0, c1, m0, m1) if c0 >= m0 else (m0, m1, c0, c1)
+    (first, first_slope), (then, then_slope) = (compute, memory) if compute[0] >= memory[0] else (memory, compute)
     crossing = valid_steps
-    if other_slope > lead_slope:
-        meet = (lead - other) / (other_slope - lead_slope)
+    if then_slope > first_slope:
+        meet = (first - then) / (then_slope - first_slope)
         if meet < valid_steps:
-            crossing = ceil(meet)
-    return DecodeRun(anchor_s, overhead_s, c0, c1, m0, m1, valid_steps, max(crossing, 1))
+            crossing = max(ceil(meet), 1)
+    return DecodeRun(anchor_s, overhead_s, first, first_slope, then, then_slope, valid_steps, crossing)
 
 
 UNLIMITED_STEPS = 1 << 40
 """More steps than any request has: the lines hold until something else changes."""
-

@@ -36,6 +36,8 @@ class Request:
         "generated",
         "held",
         "hit_tokens",
+        "largest_gap_s",
+        "last_token_at_s",
         "load_s",
         "load_tier_s",
         "on_end",
@@ -52,6 +54,7 @@ class Request:
         "started_tick",
         "stores_under_way",
         "target",
+        "to_store",
     )
 
     def __init__(
@@ -85,6 +88,8 @@ class Request:
         self.held: list[int] = []
         """Chunks of the prefix cache that it pins."""
         self.private_units = 0
+        self.to_store: Sequence[int] = chunks
+        """Chunks to write through once the prompt is in HBM."""
         self.stores_under_way = 0
         self.ended = False
         self.position_offset = 0
@@ -93,6 +98,10 @@ class Request:
         self.queued_at_s = arrived_at_s
         self.admitted_at_s = nan
         self.first_token_at_s = nan
+        self.last_token_at_s = nan
+        """When its last token before a preemption came."""
+        self.largest_gap_s = nan
+        """The longest time between two of its tokens so far [s]."""
         self.queue_s = 0.0
         self.load_s = 0.0
         self.compute_s = 0.0
@@ -100,3 +109,8 @@ class Request:
         self.preemptions = 0
         self.hit_tokens = [0] * tiers
         self.load_tier_s = [0.0] * tiers
+
+    def note_gap(self, gap_s: float) -> None:
+        """Note a time between two tokens [s]."""
+        if not self.largest_gap_s >= gap_s:
+            self.largest_gap_s = gap_s

@@ -6,7 +6,6 @@ pending chunks are no hits until they arrive, and pinned chunks cannot be evicte
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import filterfalse
 
@@ -34,7 +33,7 @@ class Tier:
     unit_bytes : float
         Bytes of one unit.
     policy : EvictionPolicy
-        Orders the resident chunks.
+        Orders the chunks.
     tail_first : bool
         Whether a run of chunks enters tail first, so that its tail is evicted before its head.
     parents : mapping or None
@@ -42,6 +41,7 @@ class Tier:
     """
 
     __slots__ = (
+        "_doomed",
         "_leaving_units",
         "_parents",
         "_pinned_again",
@@ -94,12 +94,13 @@ class Tier:
         self.pending: set[int] = set()
         self.pinned: set[int] = set()
         self._pinned_again: dict[int, int] = {}
+        self._doomed: set[int] = set()
         self.used_units = 0
         self.peak_units = 0
         self._leaving_units = 0
         self.in_transit = 0
         """Transfers under way that will free room or unpin chunks when they end."""
-        self._waiters: deque[Callable[[], None]] = deque()
+        self._waiters: list[Callable[[], None]] = []
         self.spill: Spill | None = None
         self.on_removed: Callable[[list[int]], None] | None = None
         self.arrived_chunks = 0
@@ -142,14 +143,15 @@ class Tier:
         if self.used_units + units > self.capacity_units and not self._make_room(units):
             return False
         used = self.used_units = self.used_units + units
-        if used > self.peak_units:
+        if used > self.peak_units:  # noqa: PLR1730 - max() is a call more on the hot path
             self.peak_units = used
         return True
 
     def give(self, units: int) -> None:
         """Give units back."""
         self.used_units -= units
-        self._wake_waiters()
+        if self._waiters:
+            self._wake_waiters()
 
     def _make_room(self, units: int) -> bool:
         short = self.used_units + units - self.capacity_units - self._leaving_units
@@ -179,23 +181,32 @@ class Tier:
         self.in_transit += 1
         self._leaving_units += len(keys) * self.units_per_chunk
 
-    def left(self, keys: list[int]) -> None:
+    def left(self, keys: Sequence[int]) -> None:
         """Evict victims whose write-back has ended (those that somebody reads now stay until the next eviction)."""
         self._leaving_units -= len(keys) * self.units_per_chunk
-        self.in_transit -= 1
         self.unpin(keys, wake=False)
-        self._evict([key for key in keys if key not in self.pinned])
-        self._wake_waiters()
+        self._evict([key for key in keys if key not in self.pinned and key in self.ready])
+        self.transfer_ended()
+
+    def transfer_ended(self) -> None:
+        """Note the end of a transfer counted in ``in_transit``, once its room and pins have been given back."""
+        self.in_transit -= 1
+        if self._waiters:
+            self._wake_waiters()
 
     def wait_for_room(self, callback: Callable[[], None]) -> None:
-        """Call once, when room may have come free."""
+        """Call once, when room may have come free.
+
+        Whoever waits while ``in_transit`` is not 0 will be called: the end of every such transfer wakes all.
+        """
         self._waiters.append(callback)
 
     def _wake_waiters(self) -> None:
-        waiters = self._waiters
-        # Each is asked once a change; one that still finds no room queues up again, behind the others.
-        for _ in range(len(waiters)):
-            waiters.popleft()()
+        # Each is asked once a change; one that still finds no room queues up again. A new list, because what a waiter
+        # does may free room and come back here.
+        waiters, self._waiters = self._waiters, []
+        for waiter in waiters:
+            waiter()
 
     # Chunks ----------------------------------------------------------------------------------------------------------
 
@@ -210,6 +221,28 @@ class Tier:
             return False
         self.pending.update(keys)
         return True
+
+    def reserve_some(self, keys: Sequence[int]) -> Sequence[int]:
+        """Reserve as many of ``keys``, from the head, as there is room for now, and return those."""
+        if self.reserve(keys):
+            return keys
+        free = self.free_units // self.units_per_chunk
+        most = keys[: free + len(select_victims(self.policy, len(keys), self.pinned))]
+        return most if most and self.reserve(most) else ()
+
+    def reserve_or_wait(self, keys: Sequence[int]) -> Sequence[int] | None:
+        """Reserve all of ``keys`` that can ever fit; None where a transfer under way will free room to wait for.
+
+        Where there is none, reserves as many as there is room for.
+        """
+        if self.reserve(keys):
+            return keys
+        most = keys[: self.capacity_units // self.units_per_chunk]
+        if len(most) < len(keys) and self.reserve(most):
+            return most
+        some = () if self.in_transit else self.reserve_some(most)
+        # To reserve may be to write back: then that is what will free room.
+        return some if some or not self.in_transit else None
 
     def arrive(self, keys: Sequence[int]) -> None:
         """Make reserved chunks resident: from now on they are hits."""
@@ -238,27 +271,28 @@ class Tier:
                 self.policy.insert((key,), self._parents.get(key))
         self.arrived_chunks += len(keys)
 
-    # Most pins are the only one of their chunk, so the set does the work at C speed and a dict counts the others.
-
+    # Most pins are the only one of their chunk: a set holds them at C speed, and a dict counts the others.
     def pin(self, keys: Sequence[int]) -> None:
         """Keep resident chunks from eviction; pins count."""
-        again = self._pinned_again
-        for key in self.pinned.intersection(keys):
+        pinned, again = self.pinned, self._pinned_again
+        for key in pinned.intersection(keys):
             again[key] = again.get(key, 0) + 1
-        self.pinned.update(keys)
+        pinned.update(keys)
 
     def unpin(self, keys: Sequence[int], *, wake: bool = True) -> None:
         """Take one pin off each chunk."""
         again = self._pinned_again
-        kept = again.keys() & keys
+        kept = again.keys() & keys if again else ()
         self.pinned.difference_update(keys)
         if kept:
-            self.pinned |= kept
+            self.pinned.update(kept)
             for key in kept:
                 if again[key] == 1:
                     del again[key]
                 else:
                     again[key] -= 1
+        if self._doomed:
+            self.drop(self._doomed.intersection(keys))
         if wake and self._waiters:
             self._wake_waiters()
 
@@ -267,16 +301,24 @@ class Tier:
         self.policy.touch(keys[::-1])
 
     def drop(self, keys: Iterable[int]) -> None:
-        """Remove chunks because their owner says so (not to make room)."""
-        ready, pinned = self.ready, self.pinned
-        going = [key for key in keys if key in ready and key not in pinned]
+        """Remove chunks because their owner says so (not to make room); pinned ones go with their last pin."""
+        ready, pinned, doomed = self.ready, self.pinned, self._doomed
+        going = []
+        for key in keys:
+            if key in pinned:
+                doomed.add(key)
+            elif key in ready:
+                going.append(key)
+        if not going:
+            return
+        doomed.difference_update(going)
         self.dropped_chunks += len(going)
         self._remove(going)
         if self._waiters:
             self._wake_waiters()
 
     def clear(self) -> None:
-        """Drop everything that is not in use."""
+        """Drop everything."""
         self.drop(list(self.ready))
 
     def check(self, private_units: int = 0) -> None:
@@ -291,13 +333,15 @@ class Tier:
         problems = []
         if self.arrived_chunks != resident + self.evicted_chunks + self.dropped_chunks:
             problems.append(
-                f"{self.arrived_chunks} chunks came in, but {resident} are resident, {self.evicted_chunks} were evicted "
+                f"{self.arrived_chunks} chunks came in, but {resident} are resident, {self.evicted_chunks} evicted "
                 f"and {self.dropped_chunks} dropped"
             )
         if self.used_units != resident * self.units_per_chunk + private_units:
-            problems.append(f"{self.used_units} units are taken for {resident} chunks and {private_units} private units")
-        if self.pinned or self.pending:
+            problems.append(f"{self.used_units} units are taken for {resident} chunks and {private_units} other units")
+        if self.pinned or self._pinned_again or self.pending:
             problems.append(f"{len(self.pinned)} pins and {len(self.pending)} reservations are left over")
+        if self.in_transit or self._waiters:
+            problems.append(f"{self.in_transit} transfers are under way and {len(self._waiters)} callers wait")
         if self.peak_units > self.capacity_units:
             problems.append(f"{self.peak_units} of {self.capacity_units} units were taken")
         if problems:

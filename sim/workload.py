@@ -12,7 +12,7 @@ from typing import Final, Protocol
 import numpy as np
 
 from models.errors import ScenarioError
-from sim.clock import ARRIVAL, Clock, Wakeup
+from sim.clock import ARRIVAL, Wakeup
 from sim.cluster import Cluster
 from sim.request import Request
 from sim.traces.record import Trace, TraceRecord
@@ -201,8 +201,9 @@ class ClosedLoop:
             self._start_clients(cluster, phase, target, on_done)
 
     def _start_clients(self, cluster: Cluster, phase: int, target: int | None, on_done: Callable[[], None]) -> None:
-        clock: Clock = cluster.clock
+        clock = cluster.clock
         sent = 0
+        planned = min(self.concurrency, self.requests)
 
         def send(_: Wakeup) -> None:
             nonlocal sent
@@ -211,16 +212,15 @@ class ClosedLoop:
             self.contexts.submit(cluster, phase, self.first_session + session, target, ended)
 
         def ended(_: Request) -> None:
-            self._ended += 1
             # What a client will send is counted when it is planned, so that two ends of one instant plan two requests.
             nonlocal planned
+            self._ended += 1
             if planned < self.requests:
                 planned += 1
                 clock.at(clock.now_s + self.think_s, ARRIVAL, send)
             elif self._ended == self._total:
                 on_done()
 
-        planned = min(self.concurrency, self.requests)
         for _ in range(planned):
             clock.at(clock.now_s, ARRIVAL, send)
 

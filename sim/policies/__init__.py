@@ -1,0 +1,1 @@
+"""Policies: protocols and registries in ``base``, one file a family."""

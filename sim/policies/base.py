@@ -86,7 +86,10 @@ class ReplicaView(Protocol):
         ...
 
     def cached_prefix_tokens(self, chunks: Sequence[int]) -> int:
-        """Return how many leading tokens of *chunks* the replica can reach without computing them [tokens]."""
+        """Return how many leading tokens of *chunks* are cached where this replica reaches them [tokens].
+
+        A tier that serves all replicas alike does not count: it would hide what the replica has of its own.
+        """
         ...
 
 

@@ -61,7 +61,7 @@ def simulated(monkeypatch):
     calls = []
 
     def simulate(scenario, *, progress):
-        progress(0.5)
+        progress(0.5, 10)
         calls.append(scenario)
         return SimpleNamespace(summary=lambda: SUMMARY, save=lambda folder: Path(folder).mkdir())
 
@@ -297,11 +297,21 @@ def test_progress_is_quiet_at_first_and_then_a_line_now_and_then(monkeypatch, ca
     monkeypatch.setattr(progress.time, "monotonic", lambda: now[0])
     with progress.Progress("small") as show:
         for tenth in range(10):
-            show(tenth / 10)
+            show(tenth / 10, 1000 * tenth)
             now[0] += 0.5
     out, err = capsys.readouterr()
     assert out == ""
-    assert err == "small: 40%\nsmall: 80%\n"
+    assert err == "small: 4,000 requests, 40%\nsmall: 8,000 requests, 80%\n"
+
+
+def test_progress_counts_requests_where_the_length_of_a_trace_is_not_known(monkeypatch, capsys) -> None:
+    now = [0.0]
+    monkeypatch.setattr(progress.time, "monotonic", lambda: now[0])
+    with progress.Progress("trace") as show:
+        for step in range(5):
+            show(None, step)
+            now[0] += 0.5
+    assert capsys.readouterr().err == "trace: 4 requests\n"
 
 
 def test_a_closed_pipe_is_quiet() -> None:

@@ -1,0 +1,174 @@
+"""The links of a scenario, with the catalogue's rates or the scenario's own."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from models.accelerator import Accelerator
+from models.errors import ScenarioError
+from models.link import load_link
+from models.storage import load_device
+from scenarios.schema import Scenario
+from scenarios.topology.parts import Geometry, Part, Places
+from sim.flows import Hop, Link
+
+_HOST_MEMORY: Final = "ddr5"
+"""What bounce buffers live in where the scenario has no memory tier."""
+
+
+class Links:
+    """All links by name, and what each replica calls them.
+
+    Parameters
+    ----------
+    scenario, accelerator, sizes, places, parts
+        What they follow from.
+
+    Raises
+    ------
+    ScenarioError
+        If the scenario overrides a link that is not there.
+    """
+
+    def __init__(
+        self, scenario: Scenario, accelerator: Accelerator, sizes: Geometry, places: Places, parts: Sequence[Part]
+    ) -> None:
+        self._scenario = scenario
+        self._accelerator = accelerator
+        self._sizes = sizes
+        self._places = places
+        self._parts = parts
+        self._used_overrides: set[str] = set()
+        self.by_name: dict[str, Link] = {}
+        self._latency_s: dict[str, tuple[float, float]] = {}
+        self.caveats: dict[str, tuple[str, ...]] = {}
+        for replica in range(places.replicas):
+            self._add_host_link(replica)
+            self._add_network(replica)
+            for part in parts:
+                self._add_device(part, replica)
+            self._add_host_memory(replica)
+        self._refuse_unused_overrides()
+
+    # Names -----------------------------------------------------------------------------------------------------------
+
+    def host_link(self, replica: int) -> str:
+        """Return the link between a replica's GPUs and their host."""
+        return "host-link" + self._places.replica_suffix(replica)
+
+    def network(self, replica: int) -> list[str]:
+        """Return the links between a replica's node and remote tiers: its NIC and its port of the switch."""
+        families = {"nic": self._scenario.cluster.nic, "switch": self._scenario.cluster.switch}
+        return [name + self._places.node_suffix(replica) for name, entry in families.items() if entry is not None]
+
+    def ports(self, part: Part, replica: int) -> str:
+        """Return the device's own link: its ports where it is reached over the network."""
+        return part.name + self._places.suffix(part, replica)
+
+    def medium(self, part: Part, replica: int) -> str:
+        """Return the link of what holds the bytes: drives or memory."""
+        if part.is_remote:
+            return f"{part.name}.drives{self._places.suffix(part, replica)}"
+        return self.ports(part, replica)
+
+    def memory(self, replica: int) -> str:
+        """Return the link of the memory that staging and bounce buffers of a replica live in."""
+        for part in self._parts:
+            if part.is_host_memory:
+                return self.ports(part, replica)
+        return "host-memory" + self._places.node_suffix(replica)
+
+    def latency_s(self, hops: Sequence[Hop]) -> float:
+        """Return the latency of a path [s]: the sum over its hops, each in its direction."""
+        return sum(self._latency_s[hop.link][hop.direction] for hop in hops)
+
+    # Making them -----------------------------------------------------------------------------------------------------
+
+    def _add_host_link(self, replica: int) -> None:
+        name = self.host_link(replica)
+        if self._scenario.cluster.host_link is None:
+            gpu = self._accelerator
+            rate, delivered, latency_s = gpu.delivered_host_link_bytes_per_s, gpu.host_link_delivered_fraction, 0.0
+        else:
+            link = load_link(self._scenario.cluster.host_link)
+            self.caveats[link.name] = link.caveats
+            rate, delivered, latency_s = link.delivered_bytes_per_s, link.delivered_fraction, link.latency_s
+        rate *= self._sizes.workers
+        self._add(Link(name, rate, rate), "host-link", latency_s, latency_s, delivered=delivered)
+
+    def _add_network(self, replica: int) -> None:
+        if not any(part.is_remote for part in self._parts):
+            return
+        cluster = self._scenario.cluster
+        for name in self.network(replica):
+            family = name.partition(".")[0]
+            entry = cluster.nic if family == "nic" else cluster.switch
+            assert entry is not None  # network() names only those that there are
+            part = load_link(entry)
+            self.caveats[part.name] = part.caveats
+            rate = part.delivered_bytes_per_s
+            self._add(Link(name, rate, rate), family, part.latency_s, part.latency_s, delivered=part.delivered_fraction)
+
+    def _add_device(self, part: Part, replica: int) -> None:
+        device = part.device
+        self.caveats[device.name] = device.caveats
+        if part.is_page_cache:
+            return  # it lives in the host's memory and shares that link
+        family = part.name
+        if device.network_bytes_per_s is not None:
+            delivered, latency_s = device.network_delivered_fraction or 1.0, 0.0
+            if part.spec.transport is not None:
+                transport = load_link(part.spec.transport)
+                self.caveats[transport.name] = transport.caveats
+                delivered, latency_s = transport.delivered_fraction, transport.latency_s
+            rate = device.network_bytes_per_s * delivered
+            self._add(Link(self.ports(part, replica), rate, rate), family, latency_s, latency_s, delivered=delivered)
+            family += ".drives"
+        medium = Link(self.medium(part, replica), device.read_bytes_per_s, device.write_bytes_per_s, device.duplex)
+        self._add(medium, family, device.read_latency_s, device.write_latency_s)
+
+    def _add_host_memory(self, replica: int) -> None:
+        """Add the memory of bounce buffers where no tier of the scenario is memory."""
+        if any(part.is_host_memory for part in self._parts):
+            return
+        # A write-back from one device to another passes through memory, also where GPUs reach both directly.
+        between_devices = any(part.spec.placement == "write-back" for part in self._parts[1:])
+        if not between_devices and all(part.spec.gds for part in self._parts):
+            return
+        memory = load_device(_HOST_MEMORY).configure()
+        link = Link(self.memory(replica), memory.read_bytes_per_s, memory.write_bytes_per_s, memory.duplex)
+        self._add(link, "host-memory", 0.0, 0.0)
+
+    def _add(
+        self, link: Link, family: str, read_latency_s: float, write_latency_s: float, *, delivered: float = 1.0
+    ) -> None:
+        """Add a link unless it is there; what the scenario says of its family or of itself wins.
+
+        ``delivered`` is the share of the nominal rate that the catalogue's figures contain: a nominal rate of the
+        scenario's delivers the same share unless that is given too.
+        """
+        if link.name in self.by_name:
+            return
+        for key in dict.fromkeys((family, link.name)):
+            override = self._scenario.links.get(key)
+            if override is None:
+                continue
+            self._used_overrides.add(key)
+            share = override.delivered_fraction or delivered
+            if override.bandwidth is not None:
+                link.read_bytes_per_s = link.write_bytes_per_s = override.bandwidth * share
+            else:
+                link.read_bytes_per_s *= share / delivered
+                link.write_bytes_per_s *= share / delivered
+            delivered = share
+            if override.latency is not None:
+                read_latency_s = write_latency_s = override.latency
+        self.by_name[link.name] = link
+        self._latency_s[link.name] = read_latency_s, write_latency_s
+
+    def _refuse_unused_overrides(self) -> None:
+        unused = set(self._scenario.links) - self._used_overrides
+        if unused:
+            families = ", ".join(sorted({name.split(".")[0] for name in self.by_name} | set(self.by_name)))
+            raise ScenarioError(f"links.{min(unused)}", f"no such link here; allowed: {families}")

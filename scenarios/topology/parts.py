@@ -1,0 +1,141 @@
+"""What a topology is made of: chunk sizes, places in the cluster, and the tiers as configured."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from models.llm import Llm
+from models.storage import DeviceCost, load_device
+from scenarios.schema import Cluster, Scenario, TierSpec
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Geometry:
+    """Sizes that everything shares.
+
+    Parameters
+    ----------
+    chunk_tokens, block_tokens : int
+        Unit of residency below HBM and engine block [tokens].
+    chunk_bytes : int
+        KV of one chunk, stored once [B].
+    replication : float
+        Copies of each KV byte over a replica's GPUs.
+    workers : int
+        GPUs of a replica.
+    """
+
+    chunk_tokens: int
+    block_tokens: int
+    chunk_bytes: int
+    replication: float
+    workers: int
+
+
+def geometry(scenario: Scenario, llm: Llm, chunk_tokens: int) -> Geometry:
+    """Return the sizes of a scenario's chunks."""
+    cluster, engine = scenario.cluster, scenario.engine
+    return Geometry(
+        chunk_tokens=chunk_tokens,
+        block_tokens=engine.block_tokens,
+        chunk_bytes=chunk_tokens * llm.kv_bytes_per_token(engine.kv_dtype),
+        replication=llm.kv_replication(cluster.tensor_parallel),
+        workers=cluster.tensor_parallel * cluster.pipeline_parallel,
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Part:
+    """A tier below HBM: its place in the list, what the scenario says of it, and its device as configured."""
+
+    name: str
+    index: int
+    spec: TierSpec
+    device: DeviceCost
+    scope: str
+
+    @property
+    def is_memory(self) -> bool:
+        """Whether it lives in memory (DRAM, CXL, the page cache) and not on a drive."""
+        return self.device.device_class == "memory"
+
+    @property
+    def is_page_cache(self) -> bool:
+        """Whether it is the host's page cache of another tier."""
+        return self.spec.page_cache_of is not None
+
+    @property
+    def is_host_memory(self) -> bool:
+        """Whether it is memory that GPUs copy from, and that reads of slower tiers can be staged in."""
+        return self.is_memory and not self.is_page_cache
+
+    @property
+    def is_remote(self) -> bool:
+        """Whether it is reached over the network."""
+        return self.device.network_bytes_per_s is not None
+
+    @property
+    def promotes(self) -> bool:
+        """Whether what was read from slower tiers is kept here."""
+        if self.is_page_cache:
+            return False  # the kernel decides what it keeps: all that it reads or writes
+        return self.is_memory if self.spec.promotion is None else self.spec.promotion == "always"
+
+
+def parts_of(scenario: Scenario) -> list[Part]:
+    """Return the tiers below HBM, fastest first."""
+    parts = []
+    for index, (name, spec) in enumerate(scenario.tiers.items()):
+        if index == 0:
+            continue
+        assert spec.device is not None  # the schema lets only hbm go without
+        device = load_device(spec.device).configure(spec.count, spec.ports, spec.drives)
+        scope = spec.scope or ("shared" if device.device_class in {"array", "object"} else "node")
+        parts.append(Part(name=name, index=index, spec=spec, device=device, scope=scope))
+    return parts
+
+
+@dataclass(frozen=True, slots=True)
+class Places:
+    """Which node each replica is on, and the numbers that tell links and pools of one kind apart."""
+
+    replicas: int
+    replicas_per_node: int
+
+    @staticmethod
+    def of(cluster: Cluster) -> Places:
+        """Return the places of a cluster."""
+        return Places(cluster.replicas, cluster.replicas_per_node)
+
+    def node(self, replica: int) -> int:
+        """Return the node that a replica is on."""
+        return replica // self.replicas_per_node
+
+    def node_suffix(self, replica: int) -> str:
+        """Return ``.<node>`` for a link that each node has, nothing where there is one node."""
+        return f".{self.node(replica)}" if self.node(self.replicas - 1) else ""
+
+    def replica_suffix(self, replica: int) -> str:
+        """Return ``.<replica>`` for a link that each replica has, nothing where there is one replica."""
+        return f".{replica}" if self.replicas > 1 else ""
+
+    def suffix(self, part: Part, replica: int) -> str:
+        """Return the suffix of the device that a replica uses: one in each place that the scope says.
+
+        Memory is the exception: its bus belongs to the node, whoever's pool lies in it.
+        """
+        if part.scope == "shared":
+            return ""
+        if part.is_memory or part.scope == "node":
+            return self.node_suffix(replica)
+        return self.replica_suffix(replica)
+
+    def instance(self, part: Part, replica: int) -> int:
+        """Return the number of the pool that a replica uses."""
+        if part.scope in {"worker", "replica"}:
+            return replica
+        return self.node(replica) if part.scope == "node" else 0
+
+    def users(self, part: Part, instance: int) -> list[int]:
+        """Return the replicas that use a pool."""
+        return [replica for replica in range(self.replicas) if self.instance(part, replica) == instance]

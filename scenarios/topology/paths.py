@@ -1,0 +1,150 @@
+"""Which links the bytes of each tier cross, and the software that moves them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from models.software import SoftwarePath
+from scenarios.schema import Transfer
+from scenarios.topology.links import Links
+from scenarios.topology.parts import Geometry, Part
+from sim.flows import READ, WRITE, FlowNetwork, Hop
+from sim.legs import Leg
+
+_DMA: Final = 1 << 30
+"""Chunks in flight of a copy that hardware does: no limit."""
+
+
+class Paths:
+    """Legs of loads and stores.
+
+    Parameters
+    ----------
+    transfer : Transfer
+        The scenario's software path.
+    sizes, links, parts
+        What the paths lead over.
+    """
+
+    def __init__(self, transfer: Transfer, sizes: Geometry, links: Links, parts: Sequence[Part]) -> None:
+        self._transfer = transfer
+        self._sizes = sizes
+        self._links = links
+        self._parts = parts
+
+    # Hops ------------------------------------------------------------------------------------------------------------
+
+    def device_hops(self, part: Part, replica: int, direction: int, *, sustained: bool = False) -> list[Hop]:
+        """Return the hops between a tier's medium and its node's memory."""
+        if part.is_page_cache:
+            return [Hop(self._links.memory(replica), direction)]
+        medium = self._links.medium(part, replica)
+        limit = self._medium_limit(part, medium, direction, sustained=sustained)
+        # Each worker has copies of its own where the scope says so, so replicated KV crosses the bus more than once.
+        passes = self._sizes.replication if part.scope == "worker" else 1.0
+        hops = [Hop(medium, direction, passes, limit)]
+        if part.is_remote:
+            hops.append(Hop(self._links.ports(part, replica), direction))
+            hops.extend(Hop(link, direction) for link in self._links.network(replica))
+        return hops
+
+    def _medium_limit(self, part: Part, medium: str, direction: int, *, sustained: bool) -> float:
+        """Return what all I/Os of this size get together [B/s]: the link's rate, or less by IOPS or a full buffer."""
+        device, link = part.device, self._links.by_name[medium]
+        piece_bytes = self._sizes.chunk_bytes / self._sizes.workers
+        rate, iops = link.write_bytes_per_s, device.write_iops
+        if direction == READ:
+            rate, iops = link.read_bytes_per_s, device.read_iops
+        elif sustained and device.sustained_write_bytes_per_s is not None:
+            rate = min(rate, device.sustained_write_bytes_per_s)
+        return rate if iops is None else min(rate, iops * piece_bytes)
+
+    def _host_hop(self, replica: int, direction: int) -> Hop:
+        return Hop(self._links.host_link(replica), direction, self._sizes.replication)
+
+    def _through_memory(self, replica: int, copies: int) -> list[Hop]:
+        """Return the passes through host memory of bytes that are copied there that many times, in and out each."""
+        memory = self._links.memory(replica)
+        return [Hop(memory, WRITE, float(copies)), Hop(memory, READ, float(copies))] if copies else []
+
+    def _cache_copies(self, part: Part) -> int:
+        """Return how many copies the page cache adds."""
+        return sum(other.spec.page_cache_of == part.name for other in self._parts)
+
+    # Legs ------------------------------------------------------------------------------------------------------------
+
+    def _leg(self, network: FlowNetwork, hops: Sequence[Hop], software: SoftwarePath) -> Leg:
+        return Leg(network.path(hops), self._sizes.chunk_bytes, software, self._sizes.workers)
+
+    def _dma(self, hops: Sequence[Hop]) -> SoftwarePath:
+        return SoftwarePath(in_flight=_DMA, software_s=self._links.latency_s(hops))
+
+    def _reader(self, part: Part, hops: Sequence[Hop]) -> SoftwarePath:
+        if part.is_host_memory:
+            return self._dma(hops)
+        transfer = self._transfer
+        return SoftwarePath(
+            in_flight=transfer.reads_in_flight,
+            software_s=transfer.read_software + self._links.latency_s(hops),
+            stream_bytes_per_s=_least(transfer.read_stream_bandwidth, part.device.stream_bytes_per_s),
+            process_bytes_per_s=transfer.process_bandwidth,
+        )
+
+    def _writer(self, part: Part, hops: Sequence[Hop]) -> SoftwarePath:
+        if part.is_memory:
+            return self._dma(hops)
+        transfer = self._transfer
+        return SoftwarePath(
+            in_flight=transfer.writes_in_flight,
+            software_s=transfer.write_software + self._links.latency_s(hops),
+            stream_bytes_per_s=_least(transfer.write_stream_bandwidth, part.device.stream_bytes_per_s),
+        )
+
+    def read_legs(self, network: FlowNetwork, part: Part, replica: int) -> tuple[Leg, ...]:
+        """Return the stages from a tier to HBM: one, or with ``staging: store-and-forward`` two."""
+        host = self._host_hop(replica, READ)
+        device = self.device_hops(part, replica, READ)
+        if part.spec.gds or part.is_host_memory:
+            hops = [*device, host]
+            return (self._leg(network, hops, self._reader(part, hops)),)
+        cache_copies = self._cache_copies(part)
+        if self._transfer.staging == "pipelined":
+            hops = [*device, *self._through_memory(replica, 1 + cache_copies), host]
+            return (self._leg(network, hops, self._reader(part, hops)),)
+        # Store-and-forward: everything is in host memory before the copy into HBM begins.
+        memory = self._links.memory(replica)
+        into = [*device, *self._through_memory(replica, cache_copies), Hop(memory, WRITE)]
+        out = [Hop(memory, READ), host]
+        return self._leg(network, into, self._reader(part, into)), self._leg(network, out, self._dma(out))
+
+    def write_leg(self, network: FlowNetwork, part: Part, replica: int, source: Part | None) -> Leg:
+        """Return the stage that feeds a tier from HBM (``source`` None) or from another tier."""
+        hops = self._write_hops(part, replica, source)
+        leg = self._leg(network, hops, self._writer(part, hops))
+        if part.device.write_cache_bytes is not None and part.device.sustained_write_bytes_per_s is not None:
+            leg.sustained_path = network.path(self._write_hops(part, replica, source, sustained=True))
+        return leg
+
+    def _write_hops(self, part: Part, replica: int, source: Part | None, *, sustained: bool = False) -> list[Hop]:
+        target = self.device_hops(part, replica, WRITE, sustained=sustained)
+        if source is None:
+            origin, buffered = [self._host_hop(replica, WRITE)], False
+        else:
+            origin, buffered = self.device_hops(source, replica, READ), source.is_memory
+        if part.is_memory or (source is None and part.spec.gds):
+            return [*origin, *target]
+        copies = (0 if buffered else 1) + self._cache_copies(part)
+        return [*origin, *self._through_memory(replica, copies), *target]
+
+    def loading_links(self, part: Part, replica: int) -> set[str]:
+        """Return the links that a replica's loads from a tier cross."""
+        names = {hop.link for hop in self.device_hops(part, replica, READ)} | {self._links.host_link(replica)}
+        if not part.spec.gds and not part.is_memory:
+            names.add(self._links.memory(replica))
+        return names
+
+
+def _least(*rates: float | None) -> float | None:
+    known = [rate for rate in rates if rate is not None]
+    return min(known) if known else None

@@ -1,0 +1,166 @@
+"""The pools of a scenario's tiers: capacity, policy, who shares them, and whose chunks each replica sees."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from models.errors import ScenarioError
+from scenarios.schema import Scenario, TierSpec
+from scenarios.topology.parts import Geometry, Part, Places
+from sim.attached import KEY_BITS
+from sim.cluster import Parents
+from sim.legs import WriteCache
+from sim.policies.base import EVICTION, EvictionPolicy
+from sim.policies.leaf import constrain_to_leaves
+from sim.tier import Tier
+
+
+class Pools:
+    """One tier object for each place that the scope of a tier says.
+
+    Parameters
+    ----------
+    scenario, sizes, places, parts
+        What they follow from.
+    hbm_bytes : int
+        KV cache in HBM of one replica [B].
+
+    Raises
+    ------
+    ScenarioError
+        If a pool holds no chunk, or nobody knows its capacity.
+    """
+
+    def __init__(
+        self, scenario: Scenario, sizes: Geometry, places: Places, parts: Sequence[Part], hbm_bytes: int
+    ) -> None:
+        self._scenario = scenario
+        self._sizes = sizes
+        self._places = places
+        self._parts = parts
+        trees = any(spec.structure == "leaf_constrained" for spec in scenario.tiers.values())
+        self.parents = Parents() if trees else None
+        self.hbm = [self._hbm_pool(hbm_bytes) for _ in range(places.replicas)]
+        self._below: dict[str, dict[int, Tier]] = {}
+        self._write_caches: dict[str, dict[int, WriteCache]] = {}
+        for part in parts:
+            instances = sorted({places.instance(part, replica) for replica in range(places.replicas)})
+            self._below[part.name] = {instance: self._pool(part) for instance in instances}
+            self._write_caches[part.name] = _write_caches(part, instances)
+        self._wire_page_caches()
+
+    def by_tier(self) -> dict[str, list[Tier]]:
+        """Return all pools by tier, fastest first."""
+        return {"hbm": self.hbm} | {name: list(pools.values()) for name, pools in self._below.items()}
+
+    def of(self, part: Part, replica: int) -> Tier:
+        """Return the pool that a replica uses."""
+        return self._below[part.name][self._places.instance(part, replica)]
+
+    def write_cache(self, part: Part, replica: int) -> WriteCache | None:
+        """Return the fast write buffer of the drive that a replica uses, if the catalogue knows of one."""
+        return self._write_caches[part.name].get(self._places.instance(part, replica))
+
+    def page_cache(self, part: Part, replica: int) -> Tier | None:
+        """Return the page cache in front of a tier."""
+        for cache in self._parts:
+            if cache.spec.page_cache_of == part.name:
+                return self.of(cache, replica)
+        return None
+
+    # Whose chunks ----------------------------------------------------------------------------------------------------
+
+    def key_offset(self, part: Part, replica: int) -> int:
+        """Return what is added to a replica's chunk keys, so that replicas share a pool without sharing its index."""
+        return replica << KEY_BITS if self.keeps_views(part) else 0
+
+    def keeps_views(self, part: Part) -> bool:
+        """Whether a tier's pools tell apart what different replicas wrote.
+
+        An index in the engine's process is unseen by the others, also where they share the device. A page cache goes by
+        the files of its tier, and both name them alike.
+        """
+        owner = next((p for p in self._parts if p.name == part.spec.page_cache_of), part)
+        if owner.spec.index != "process":
+            return False
+        together = [owner, *(p for p in self._parts if p.spec.page_cache_of == owner.name)]
+        pools = {
+            (p.name, self._places.instance(p, replica)) for p in together for replica in range(self._places.replicas)
+        }
+        return len(pools) < len(together) * self._places.replicas
+
+    def _wire_page_caches(self) -> None:
+        for cache in self._parts:
+            if not cache.is_page_cache:
+                continue
+            target = next(p for p in self._parts if p.name == cache.spec.page_cache_of)
+            for instance, pool in self._below[target.name].items():
+                fronts = {id(c): c for r in self._places.users(target, instance) for c in [self.of(cache, r)]}
+                pool.on_removed = _drop_from(list(fronts.values()))
+
+    # Making them -----------------------------------------------------------------------------------------------------
+
+    def _policy(self, spec: TierSpec, *, tail_first: bool) -> EvictionPolicy:
+        policy = EVICTION.create(spec.eviction)
+        return constrain_to_leaves(policy, tail_first=tail_first) if spec.structure == "leaf_constrained" else policy
+
+    def _tree(self, spec: TierSpec) -> Parents | None:
+        return self.parents if spec.structure == "leaf_constrained" else None
+
+    def _hbm_pool(self, hbm_bytes: int) -> Tier:
+        spec = self._scenario.tiers["hbm"]
+        sizes = self._sizes
+        blocks_per_chunk = sizes.chunk_tokens // sizes.block_tokens
+        unit_bytes = sizes.chunk_bytes * sizes.replication / blocks_per_chunk
+        units = int(hbm_bytes // unit_bytes)
+        if units < blocks_per_chunk:
+            raise ScenarioError("tiers.hbm", f"holds {units} blocks of {sizes.block_tokens} tokens; not even one chunk")
+        return Tier(
+            name="hbm",
+            index=0,
+            capacity_units=units,
+            units_per_chunk=blocks_per_chunk,
+            unit_bytes=unit_bytes,
+            policy=self._policy(spec, tail_first=True),
+            parents=self._tree(spec),
+        )
+
+    def _pool(self, part: Part) -> Tier:
+        sizes, spec = self._sizes, part.spec
+        capacity = spec.capacity if spec.capacity is not None else part.device.capacity_bytes
+        where = f"tiers.{part.name}.capacity"
+        if capacity is None:
+            raise ScenarioError(where, f"is missing, and the catalogue knows none for {part.device.name}")
+        if part.scope == "worker":
+            units = int(capacity // (sizes.chunk_bytes * sizes.replication / sizes.workers))
+            chunk_bytes = sizes.chunk_bytes * sizes.replication
+        else:
+            units, chunk_bytes = int(capacity // sizes.chunk_bytes), float(sizes.chunk_bytes)
+        if units < 1:
+            raise ScenarioError(where, f"is {capacity:g} B; must hold at least one chunk of {chunk_bytes:g} B")
+        tail_first = self._scenario.transfer.insertion == "tail-first"
+        return Tier(
+            name=part.name,
+            index=part.index,
+            capacity_units=units,
+            units_per_chunk=1,
+            unit_bytes=chunk_bytes,
+            policy=self._policy(spec, tail_first=tail_first),
+            tail_first=tail_first,
+            parents=self._tree(spec),
+        )
+
+
+def _write_caches(part: Part, instances: Sequence[int]) -> dict[int, WriteCache]:
+    device = part.device
+    if device.write_cache_bytes is None or device.sustained_write_bytes_per_s is None:
+        return {}
+    return {i: WriteCache(device.write_cache_bytes, device.sustained_write_bytes_per_s) for i in instances}
+
+
+def _drop_from(pools: Sequence[Tier]) -> Callable[[list[int]], None]:
+    def drop(keys: list[int]) -> None:
+        for pool in pools:
+            pool.drop(keys)
+
+    return drop

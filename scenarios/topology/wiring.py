@@ -1,0 +1,156 @@
+"""Links, pools and paths put together: what each replica sees of the tiers below HBM."""
+
+from __future__ import annotations
+
+from models.accelerator import Accelerator
+from scenarios.schema import Scenario
+from scenarios.topology.links import Links
+from scenarios.topology.parts import Geometry, Part, Places, parts_of
+from scenarios.topology.paths import Paths
+from scenarios.topology.pools import Pools
+from sim.attached import AttachedTier
+from sim.clock import Clock
+from sim.cluster import Parents
+from sim.flows import FlowNetwork
+from sim.hierarchy import KvHierarchy
+from sim.recording import LinkMeter, TransferLog
+from sim.tier import Tier
+
+
+class Topology:
+    """Links, pools and hierarchies of one scenario.
+
+    Parameters
+    ----------
+    scenario : Scenario
+        As loaded.
+    accelerator : Accelerator
+        The GPUs.
+    sizes : Geometry
+        Chunk sizes.
+    hbm_bytes : int
+        KV cache in HBM of one replica [B].
+
+    Raises
+    ------
+    ScenarioError
+        If a tier holds no chunk, or a link or scope does not fit the cluster.
+    """
+
+    def __init__(self, scenario: Scenario, accelerator: Accelerator, sizes: Geometry, hbm_bytes: int) -> None:
+        self._transfer = scenario.transfer
+        self._places = Places.of(scenario.cluster)
+        self._parts = parts_of(scenario)
+        self._pools = Pools(scenario, sizes, self._places, self._parts, hbm_bytes)
+        self._links = Links(scenario, accelerator, sizes, self._places, self._parts)
+        self._paths = Paths(scenario.transfer, sizes, self._links, self._parts)
+        staging = (position for position, part in enumerate(self._parts) if part.is_host_memory)
+        self._staging = next(staging, None)
+
+    @property
+    def caveats(self) -> dict[str, tuple[str, ...]]:
+        """Assumed, announced or unverified figures, by the part that they belong to."""
+        return self._links.caveats
+
+    @property
+    def hbm(self) -> list[Tier]:
+        """The HBM pool of each replica."""
+        return self._pools.hbm
+
+    @property
+    def parents(self) -> Parents | None:
+        """Each chunk's predecessor, to be kept up to date where a tier keeps the prefix tree."""
+        return self._pools.parents
+
+    def network(self, clock: Clock) -> tuple[FlowNetwork, LinkMeter]:
+        """Return the network of all links, and what meters it."""
+        links = list(self._links.by_name.values())
+        meter = LinkMeter([link.name for link in links])
+        return FlowNetwork(clock, links, meter), meter
+
+    def pools(self) -> dict[str, list[Tier]]:
+        """Return all pools by tier, fastest first."""
+        return self._pools.by_tier()
+
+    def process_tiers(self) -> frozenset[str]:
+        """Return the tiers that an engine restart loses."""
+        return frozenset({"hbm"} | {part.name for part in self._parts if part.spec.index == "process"})
+
+    def loading_links(self) -> dict[str, list[str]]:
+        """Return for each tier below HBM the links that its loads cross."""
+        replicas = range(self._places.replicas)
+        return {
+            part.name: sorted(set().union(*(self._paths.loading_links(part, replica) for replica in replicas)))
+            for part in self._parts
+        }
+
+    def hierarchies(self, clock: Clock, network: FlowNetwork, log: TransferLog) -> list[KvHierarchy]:
+        """Return what each replica sees of the tiers below HBM, write-backs wired up."""
+        return [self._hierarchy(clock, network, log, replica) for replica in range(self._places.replicas)]
+
+    def _hierarchy(self, clock: Clock, network: FlowNetwork, log: TransferLog, replica: int) -> KvHierarchy:
+        attached = [self._attach(network, position, replica) for position in range(len(self._parts))]
+        hierarchy = KvHierarchy(
+            clock=clock,
+            network=network,
+            tiers=attached,
+            staging=self._staging,
+            grouped_lookup=self._transfer.lookup == "grouped",
+            serial_loads=self._transfer.load == "sync",
+            replica=replica,
+            log=log,
+        )
+        for position, view in enumerate(attached):
+            if view.write_back:
+                self._wire_write_back(hierarchy, position, view, replica)
+        return hierarchy
+
+    def _wire_write_back(self, hierarchy: KvHierarchy, position: int, view: AttachedTier, replica: int) -> None:
+        above = self._above(position)
+        pool = self.hbm[replica] if above is None else self._pools.of(self._parts[above], replica)
+        if pool.spill is None:  # a pool that several replicas share is wired by the first of them
+            upper_keeps_views = above is not None and self._pools.keeps_views(self._parts[above])
+            keeps_views = upper_keeps_views and self._pools.keeps_views(self._parts[position])
+            pool.spill = hierarchy.write_back(pool, view, keeps_views=keeps_views).spill
+
+    def _above(self, position: int) -> int | None:
+        """Return the next faster tier that holds chunks of its own, None for HBM."""
+        for above in range(position - 1, -1, -1):
+            if not self._parts[above].is_page_cache:
+                return above
+        return None
+
+    def _feeder(self, position: int) -> int | None:
+        """Return the tier that a tier's writes come from, None for HBM."""
+        part, staging = self._parts[position], self._staging
+        if part.spec.placement == "write-back":
+            return self._above(position)
+        if self._is_behind_staging(position) and staging is not None:
+            return staging if self._parts[staging].spec.placement == "write-through" else None
+        return None
+
+    def _is_behind_staging(self, position: int) -> bool:
+        part: Part = self._parts[position]
+        return self._staging is not None and position > self._staging and not part.spec.gds
+
+    def _attach(self, network: FlowNetwork, position: int, replica: int) -> AttachedTier:
+        part, pools = self._parts[position], self._pools
+        spec = part.spec
+        feeder = self._feeder(position)
+        write_leg = self._paths.write_leg(network, part, replica, None if feeder is None else self._parts[feeder])
+        write_leg.write_cache = pools.write_cache(part, replica)
+        return AttachedTier(
+            tier=pools.of(part, replica),
+            key_offset=pools.key_offset(part, replica),
+            read_legs=self._paths.read_legs(network, part, replica),
+            write_leg=write_leg,
+            fed_from_staging=feeder is not None and feeder == self._staging,
+            # GPUs copy straight from memory, also from a second tier of it.
+            stages=self._is_behind_staging(position) and not part.is_host_memory,
+            write_through=spec.placement == "write-through" and not part.is_page_cache,
+            write_back=spec.placement == "write-back",
+            promote=part.promotes,
+            waits_when_full=spec.on_full == "wait",
+            page_cache=pools.page_cache(part, replica),
+            everywhere=part.scope == "shared" and spec.index == "filesystem",
+        )

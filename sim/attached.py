@@ -1,0 +1,79 @@
+"""A tier below HBM as one replica reaches it, and the keys of its chunks there."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+from sim.legs import Leg
+from sim.tier import Tier
+
+KEY_BITS: Final = 62
+"""Chunk keys are below 2**62; what lies above tells apart the files of replicas that do not see each other's index."""
+
+
+@dataclass(slots=True)
+class AttachedTier:
+    """A tier below HBM as one replica reaches it.
+
+    Parameters
+    ----------
+    tier : Tier
+        The pool.
+    key_offset : int
+        Added to chunk keys where replicas do not see each other's entries; 0 otherwise.
+    read_legs : tuple of Leg
+        From the tier to HBM: one leg, or two where the copy into HBM follows the read (store-and-forward).
+    write_leg : Leg
+        From HBM, or from the staging tier where there is one and this tier is fed from it.
+    fed_from_staging : bool
+        Whether its writes start from the staging tier.
+    stages : bool
+        Whether its reads pass through the staging tier.
+    write_through, write_back : bool
+        Placement.
+    promote : bool
+        Whether chunks read from slower tiers stay here.
+    waits_when_full : bool
+        Whether a store waits for room (or drops what does not fit).
+    page_cache : Tier or None
+        The host's page cache in front of it, which its reads and writes fill.
+    everywhere : bool
+        Whether all replicas reach the same pool and see the same chunks in it.
+    """
+
+    tier: Tier
+    key_offset: int
+    read_legs: tuple[Leg, ...]
+    write_leg: Leg
+    fed_from_staging: bool
+    stages: bool
+    write_through: bool
+    write_back: bool
+    promote: bool
+    waits_when_full: bool
+    page_cache: Tier | None = None
+    everywhere: bool = False
+
+    def keys(self, chunks: Sequence[int]) -> Sequence[int]:
+        """Return the tier's keys of these chunks."""
+        offset = self.key_offset
+        return [chunk + offset for chunk in chunks] if offset else chunks
+
+
+class Segment(NamedTuple):
+    """A run of chunks ``start .. end - 1`` of a request that one tier serves."""
+
+    tier: int
+    start: int
+    end: int
+
+
+def fill_page_cache(cache: Tier, keys: Sequence[int]) -> None:
+    """Note in the page cache what the kernel has just read or written (its copy costs no transfer of its own)."""
+    new = cache.missing(keys)
+    if new:
+        kept = cache.reserve_some(new)
+        if kept:
+            cache.arrive(kept)

@@ -1,0 +1,50 @@
+"""The limits and habits of one engine, as the step loop reads them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EngineSettings:
+    """The engine's limits and habits.
+
+    Parameters
+    ----------
+    block_tokens, chunk_tokens : int
+        Engine block and unit of residency below HBM [tokens]; the second is a multiple of the first.
+    max_num_batched_tokens, max_num_seqs : int
+        Token budget of a step, and most requests that run at once.
+    prefix_caching : bool
+        Whether finished chunks stay findable in HBM.
+    synchronous_loads : bool
+        Whether loads stop the batch.
+    synchronous_stores : bool
+        Whether the copy out of HBM extends the step.
+    min_load_tokens : int
+        Hits below HBM shorter than this are recomputed [tokens].
+    request_software_s : float
+        Software time that each synchronous load adds (key hashing, buffer set-up) [s].
+    mixed_step_factor : float
+        Time factor of steps that mix prefill and decode.
+    window_tokens : int or None
+        Attention window of the model's windowed layers.
+    state_units : int
+        HBM blocks of the fixed state that a running sequence holds (linear-attention layers).
+    decode_jumps : bool
+        False: one event a decode step.
+    """
+
+    block_tokens: int
+    chunk_tokens: int
+    max_num_batched_tokens: int
+    max_num_seqs: int
+    prefix_caching: bool = True
+    synchronous_loads: bool = False
+    synchronous_stores: bool = False
+    min_load_tokens: int = 0
+    request_software_s: float = 0.0
+    mixed_step_factor: float = 1.0
+    window_tokens: int | None = None
+    state_units: int = 0
+    decode_jumps: bool = True

@@ -1,0 +1,135 @@
+"""What a replica's requests hold in HBM: whole-prompt allocation, prefix hits, filled chunks, and giving it all back.
+
+Source: vLLM V1 ``v1/core/kv_cache_manager.py`` and ``single_type_kv_cache_manager.py``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from sim.engine_settings import EngineSettings
+from sim.hierarchy import KvHierarchy, Segment
+from sim.request import Request
+from sim.tier import Tier
+
+
+class KvBlocks:
+    """The paged pool as the scheduler uses it.
+
+    Parameters
+    ----------
+    settings : EngineSettings
+        Limits and habits.
+    hbm : Tier
+        The pool, in engine blocks.
+    hierarchy : KvHierarchy
+        The tiers below.
+    """
+
+    __slots__ = ("_block_tokens", "_blocks_per_chunk", "_chunk_tokens", "_hbm", "_hierarchy", "_settings")
+
+    def __init__(self, settings: EngineSettings, hbm: Tier, hierarchy: KvHierarchy) -> None:
+        self._settings = settings
+        self._block_tokens = settings.block_tokens
+        self._chunk_tokens = settings.chunk_tokens
+        self._blocks_per_chunk = settings.chunk_tokens // settings.block_tokens
+        self._hbm = hbm
+        self._hierarchy = hierarchy
+
+    def fits(self, request: Request) -> bool:
+        """Whether the pool could ever hold the request (with the private copy of its last cached block)."""
+        blocks = -(-(request.prompt_tokens + request.output_tokens) // self._block_tokens)
+        return blocks + 1 + self._settings.state_units <= self._hbm.capacity_units
+
+    def hits(self, chunks: Sequence[int]) -> int:
+        """Return how many leading chunks are in HBM."""
+        ready = self._hbm.ready
+        hits = 0
+        for chunk in chunks:
+            if chunk not in ready:
+                break
+            hits += 1
+        return hits
+
+    def cached_prefix_tokens(self, chunks: Sequence[int]) -> int:
+        """Return how many leading tokens of a prompt are in HBM or a tier that not all replicas share [tokens]."""
+        hits = self.hits(chunks)
+        segments = self._hierarchy.lookup(chunks, hits, only_here=True)
+        return (segments[-1].end if segments else hits) * self._chunk_tokens
+
+    def allocate(self, request: Request) -> list[Segment] | None:
+        """Take HBM for the whole prompt and decide what is loaded; None (nothing taken) where it does not fit now.
+
+        What is to be loaded is pinned in its tiers. When room may come free by a write-back that has begun,
+        ``Tier.wait_for_room`` says so; otherwise a request must end first.
+        """
+        hbm, chunks, target = self._hbm, request.chunks, request.target
+        chunk_tokens, block_tokens = self._chunk_tokens, self._block_tokens
+        # The last token is always computed, and with it its whole block (vLLM: max_cache_hit_length = num_tokens - 1).
+        limit = (target - 1) // block_tokens * block_tokens
+        hits = self.hits(chunks)
+        cached = hits * chunk_tokens
+        units = -(-target // block_tokens) - hits * self._blocks_per_chunk + self._settings.state_units
+        if cached > limit:
+            cached = limit
+            units += 1  # the recomputed last block is a private copy
+        found = list(chunks[:hits])
+        idle = hits - len(hbm.pinned.intersection(found))
+        if units > hbm.available_units - idle * self._blocks_per_chunk:
+            return None
+        if found:
+            hbm.pin(found)
+        if not hbm.take(units):
+            hbm.unpin(found, wake=False)
+            return None
+        segments: list[Segment] = []
+        loaded = 0
+        if cached < limit and hits < len(chunks):
+            segments = self._hierarchy.lookup(chunks, hits)
+            if segments:
+                loaded = min(segments[-1].end * chunk_tokens, limit) - cached
+                if loaded < max(1, self._settings.min_load_tokens):
+                    segments, loaded = [], 0
+        request.private_units = units
+        request.held = found
+        request.adopted = hits
+        # What a lower tier serves is not offered to the others again (LMCache: skip_leading_tokens). What HBM serves
+        # is, for a lower tier may have lost it meanwhile.
+        request.to_store = [*found, *chunks[segments[-1].end :]] if segments else chunks
+        request.computed = cached + loaded
+        request.computed_prompt_tokens += target - request.computed
+        if not request.preemptions:
+            self._count_hits(request, cached, segments, limit)
+        if segments:
+            self._hierarchy.pin(chunks, segments)
+        return segments
+
+    def _count_hits(self, request: Request, cached: int, segments: Sequence[Segment], limit: int) -> None:
+        """Count the hit tokens of the first admission; a recomputation after preemption is no hit."""
+        request.hit_tokens[0] = cached
+        self._hbm.hit_tokens += cached
+        chunk_tokens = self._chunk_tokens
+        for segment in segments:
+            tokens = min(segment.end * chunk_tokens, limit) - segment.start * chunk_tokens
+            request.hit_tokens[segment.tier + 1] += tokens
+            self._hierarchy.tiers[segment.tier].tier.hit_tokens += tokens
+
+    def adopt(self, request: Request) -> None:
+        """Make filled chunks findable: vLLM hashes blocks when their tokens are scheduled."""
+        chunks = request.chunks
+        full = min(request.computed // self._chunk_tokens, len(chunks))
+        if full > request.adopted:
+            new = self._hbm.adopt(chunks[request.adopted : full])
+            request.private_units -= len(new) * self._blocks_per_chunk
+            request.held += new
+            request.adopted = full
+
+    def free(self, request: Request) -> None:
+        """Give back all that a request holds; its chunks stay findable until they are evicted."""
+        hbm = self._hbm
+        held, request.held = request.held, []
+        units, request.private_units = request.private_units, 0
+        if held:
+            hbm.unpin(held, wake=False)
+            hbm.touch(held)
+        hbm.give(units)

@@ -1,0 +1,110 @@
+"""A replica's loads into HBM and stores out of it, and what they hold while they are under way."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Sequence
+
+from sim.clock import COMPLETION, Clock
+from sim.hierarchy import Done, KvHierarchy, Segment
+from sim.request import Request
+from sim.tier import Tier
+
+
+class KvTransfers:
+    """Moves the KV of one replica's requests.
+
+    Parameters
+    ----------
+    clock : Clock
+        Time.
+    hierarchy : KvHierarchy
+        The tiers below.
+    hbm : Tier
+        The pool.
+    request_software_s : float
+        Software time that each synchronous load adds [s].
+    catch_up : callable
+        Called before blocks leave HBM.
+    free : callable
+        Called with an ended request whose last bytes have left HBM.
+    """
+
+    __slots__ = ("_catch_up", "_clock", "_free", "_hbm", "_hierarchy", "_request_software_s")
+
+    def __init__(
+        self,
+        *,
+        clock: Clock,
+        hierarchy: KvHierarchy,
+        hbm: Tier,
+        request_software_s: float,
+        catch_up: Done,
+        free: Callable[[Request], None],
+    ) -> None:
+        self._clock = clock
+        self._hierarchy = hierarchy
+        self._hbm = hbm
+        self._request_software_s = request_software_s
+        self._catch_up = catch_up
+        self._free = free
+
+    def load(self, request: Request, segments: list[Segment], on_done: Done) -> None:
+        """Load one request by itself."""
+        # After its first token (it was preempted), a load is no part of the request's TTFT any more.
+        spent_s = [0.0] * len(request.load_tier_s) if request.generated else request.load_tier_s
+        self._hierarchy.load(request.request_id, request.chunks, segments, spent_s, on_done)
+
+    def load_in_turn(self, loads: deque[tuple[Request, list[Segment]]], on_done: Done) -> None:
+        """Load several requests one after another (LMCache retrieves the requests of a step so)."""
+        if not loads:
+            on_done()
+            return
+        request, segments = loads.popleft()
+        software_s = self._request_software_s
+
+        def loaded() -> None:
+            if software_s:
+                later_s = self._clock.now_s + software_s
+                self._clock.at(later_s, COMPLETION, lambda _: self.load_in_turn(loads, on_done))
+            else:
+                self.load_in_turn(loads, on_done)
+
+        self.load(request, segments, loaded)
+
+    def store(self, requests: Sequence[Request], on_left: Done | None = None) -> bool:
+        """Write prompts' chunks through; their blocks stay until the bytes have left HBM.
+
+        Returns whether bytes leave; then ``on_left()`` is called when the last of them has left.
+        """
+        if not requests:
+            return False
+        under_way = 0
+
+        def one_left() -> None:
+            nonlocal under_way
+            under_way -= 1
+            if not under_way and on_left is not None:
+                on_left()
+
+        for request in requests:
+            if self._store_one(request, one_left):
+                under_way += 1
+        return under_way > 0
+
+    def _store_one(self, request: Request, on_left: Done) -> bool:
+        def left() -> None:
+            self._catch_up()
+            self._hbm.in_transit -= 1
+            request.stores_under_way -= 1
+            if request.ended and not request.stores_under_way:
+                self._free(request)
+            else:
+                self._hbm.give(0)  # nothing yet, but a stalled step may look again
+            on_left()
+
+        if not self._hierarchy.store(request.request_id, request.to_store, left):
+            return False
+        self._hbm.in_transit += 1
+        request.stores_under_way += 1
+        return True

@@ -1,0 +1,157 @@
+"""Who runs, who waits and what the next step computes: vLLM V1's ``Scheduler.schedule``.
+
+Running requests come first, in the order of their admission; then those whose load has ended; then waiting ones in
+order, while the whole prompt fits in HBM. A step that had to preempt admits nobody.
+
+Source: vLLM V1 ``v1/core/sched/scheduler.py``.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+
+from sim.decode_batch import DecodeBatch, Prefill
+from sim.engine_settings import EngineSettings
+from sim.hierarchy import Segment
+from sim.kv_blocks import KvBlocks
+from sim.request import Request
+
+Load = tuple[Request, list[Segment]]
+
+
+class Scheduler:
+    """The queues of one replica.
+
+    Parameters
+    ----------
+    settings : EngineSettings
+        Limits and habits.
+    blocks : KvBlocks
+        HBM.
+    batch : DecodeBatch
+        Who decodes.
+    load_later : callable
+        Called with a request that loads asynchronously and its segments; :attr:`loaded` takes it when it is there.
+    """
+
+    __slots__ = (
+        "_batch",
+        "_blocks",
+        "_load_later",
+        "_prefilling",
+        "_running",
+        "_settings",
+        "loaded",
+        "loads",
+        "waiting",
+        "waiting_prefill_tokens",
+        "work",
+    )
+
+    def __init__(
+        self,
+        settings: EngineSettings,
+        blocks: KvBlocks,
+        batch: DecodeBatch,
+        load_later: Callable[[Request, list[Segment]], None],
+    ) -> None:
+        self._settings = settings
+        self._blocks = blocks
+        self._batch = batch
+        self._load_later = load_later
+        self._running: dict[Request, None] = {}
+        self._prefilling: dict[Request, None] = {}
+        self.waiting: deque[Request] = deque()
+        self.loaded: deque[Request] = deque()
+        """Requests whose asynchronous load has ended; they hold their blocks."""
+        self.work: list[Prefill] = []
+        """What the step computes beside one token of each decoding request."""
+        self.loads: deque[Load] = deque()
+        """What the step loads before that."""
+        self.waiting_prefill_tokens = 0
+        """Prompt tokens that are still to be computed."""
+
+    def add(self, request: Request, now_s: float) -> None:
+        """Take a request into the waiting queue."""
+        request.queued_at_s = now_s
+        self.waiting_prefill_tokens += request.target
+        self.waiting.append(request)
+
+    def plan(self, now_s: float, *, admit: bool) -> bool:
+        """Fill :attr:`work` and :attr:`loads` for the step that begins now; False if a request found no room in HBM."""
+        budget = self._settings.max_num_batched_tokens - self._batch.n
+        for request in self._prefilling:
+            if budget <= 0:
+                break
+            budget -= self._compute(request, budget)
+        if not admit or not (self.waiting or self.loaded):
+            return True
+        running, waiting, max_num_seqs = self._running, self.waiting, self._settings.max_num_seqs
+        while budget > 0 and self.loaded and len(running) < max_num_seqs:
+            budget -= self._join(self.loaded.popleft(), budget)
+        while budget > 0 and waiting and len(running) < max_num_seqs:
+            request = waiting[0]
+            segments = self._blocks.allocate(request)
+            if segments is None:
+                return False
+            waiting.popleft()
+            self.waiting_prefill_tokens -= request.computed
+            if not request.generated:
+                request.queue_s += now_s - request.queued_at_s
+            if not request.preemptions:
+                request.admitted_at_s = now_s
+            if segments and not self._settings.synchronous_loads:
+                self._load_later(request, segments)
+                continue
+            if segments:
+                self.loads.append((request, segments))
+            budget -= self._join(request, budget)
+        return True
+
+    def _join(self, request: Request, budget: int) -> int:
+        self._running[request] = None
+        self._prefilling[request] = None
+        return self._compute(request, budget)
+
+    def _compute(self, request: Request, budget: int) -> int:
+        """Give a request its prompt tokens of this step; the chunks that they fill are findable at once."""
+        done = request.computed
+        tokens = min(request.target - done, budget)
+        self.work.append((request, done, tokens))
+        request.computed = done + tokens
+        self.waiting_prefill_tokens -= tokens
+        if self._settings.prefix_caching:
+            self._blocks.adopt(request)
+        return tokens
+
+    def take_work(self) -> list[Request]:
+        """End the step's work and return the requests whose prompt is in HBM now."""
+        work, self.work = self.work, []
+        filled = [request for request, _, _ in work if request.computed == request.target]
+        for request in filled:
+            del self._prefilling[request]
+        return filled
+
+    def preempt_last(self, now_s: float, last_step_ended_s: float) -> None:
+        """Give up the last admitted request's blocks; it is recomputed from the front of the queue."""
+        request, _ = self._running.popitem()
+        if request in self._prefilling:
+            del self._prefilling[request]
+            self.waiting_prefill_tokens -= request.target - request.computed
+        else:
+            self._batch.remove(request)
+            request.last_token_at_s = last_step_ended_s
+            if self._batch.tick > request.started_tick:
+                request.note_gap(self._batch.largest_gap_since(request.started_tick))
+        request.preemptions += 1
+        request.target = request.prompt_tokens + request.generated
+        request.computed = request.adopted = 0
+        request.queued_at_s = now_s
+        self.waiting_prefill_tokens += request.target
+        self._blocks.free(request)
+        self.waiting.appendleft(request)
+
+    def remove(self, request: Request) -> None:
+        """Forget a request that has ended."""
+        del self._running[request]

@@ -1,0 +1,76 @@
+"""Whatever tiers a scenario stacks up, each request ends once and the books balance."""
+
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from scenarios.build import simulate
+from scenarios.loader import load_scenario
+
+TEXT = """\
+name: stacked
+llm: llama-3.1-8b
+cluster: {accelerator: h100-sxm, replicas: %(replicas)d, replicas_per_node: %(replicas)d}
+transfer: {load: %(load)s, store: %(store)s, staging: %(staging)s, lookup: %(lookup)s, insertion: %(insertion)s}
+tiers:
+  hbm: {capacity: 1.2 GB, structure: %(structure)s}
+%(tiers)s
+workload:
+  closed_loop:
+    {concurrency: 4, requests: 40, sessions: 7, prompt_tokens: %(prompt)d, output_tokens: 5, per_replica: true}
+"""
+PLACEMENTS = ["write-through", "write-back", "none"]
+
+
+@st.composite
+def tiers(draw: st.DrawFn) -> str:
+    lines = []
+    for name, device in (("dram", "ddr5"), ("cache", "ddr5"), ("nvme", "nvme-gen4"), ("fabric", "fx100")):
+        if not draw(st.booleans()) or (name == "cache" and draw(st.booleans())):
+            continue
+        lines.append(
+            f"  {name}: {{device: {device}, capacity: {draw(st.sampled_from(['40 MB', '200 MB', '600 MB', '3 GB']))}, "
+            f"placement: {draw(st.sampled_from(PLACEMENTS))}, on_full: {draw(st.sampled_from(['drop', 'wait']))}, "
+            f"promotion: {draw(st.sampled_from(['always', 'never', 'null']))}, "
+            f"index: {draw(st.sampled_from(['process', 'filesystem']))}, "
+            f"scope: {draw(st.sampled_from(['replica', 'node', 'shared']))}, "
+            f"structure: {draw(st.sampled_from(['hashmap', 'leaf_constrained']))}"
+        )
+        if name == "cache":
+            lines[-1] += ", page_cache_of: nvme"
+        elif name != "dram":
+            lines[-1] += f", gds: {draw(st.sampled_from(['true', 'false', 'false']))}"
+        lines[-1] += "}"
+    if not any("nvme:" in line for line in lines) or any("nvme" in line and "gds: true" in line for line in lines):
+        lines = [line for line in lines if "page_cache_of" not in line]
+    return "\n".join(lines)
+
+
+@pytest.mark.parametrize("replicas", [1, 2])
+@settings(max_examples=50, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    below=tiers(),
+    choices=st.fixed_dictionaries(
+        {
+            "load": st.sampled_from(["sync", "async"]),
+            "store": st.sampled_from(["sync", "async"]),
+            "staging": st.sampled_from(["pipelined", "store-and-forward"]),
+            "lookup": st.sampled_from(["any", "grouped"]),
+            "insertion": st.sampled_from(["head-first", "tail-first"]),
+            "structure": st.sampled_from(["hashmap", "leaf_constrained"]),
+            "prompt": st.sampled_from([300, 2000, 4500]),
+        }
+    ),
+)
+def test_every_request_ends_whatever_the_tiers(
+    tmp_path: Path, replicas: int, below: str, choices: dict[str, str | int]
+) -> None:
+    path = tmp_path / "stacked.yaml"
+    path.write_text(TEXT % (choices | {"tiers": below, "replicas": replicas}), encoding="utf-8")
+    # The run itself checks that each tier's chunks, pins, reservations and waiters, and each link's bytes, add up.
+    summary = simulate(load_scenario(str(path))).summary()
+    assert summary["requests"]["completed"] == 40 * replicas
+    for name, tier in summary["tiers"].items():
+        assert tier["peak_used_bytes"] <= tier["capacity_bytes"], name

@@ -1,0 +1,265 @@
+"""A tier under random operations beside a naive model of it."""
+
+from collections import Counter
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
+from models.errors import InvariantError
+from sim.policies.eviction import Lru
+from sim.policies.leaf import constrain_to_leaves
+from sim.tier import Tier
+
+KEYS = st.lists(st.integers(0, 15), unique=True, min_size=1, max_size=5)
+
+
+class TierMachine(RuleBasedStateMachine):
+    """Reservations, arrivals, pins, evictions, drops and write-backs; the model is a list in LRU order and counters."""
+
+    units_per_chunk = 2
+    capacity_units = 13  # six chunks, and a unit that never fits one
+    writes_back = False
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.tier = Tier(
+            name="t",
+            index=1,
+            capacity_units=self.capacity_units,
+            units_per_chunk=self.units_per_chunk,
+            unit_bytes=10.0,
+            policy=Lru(),
+        )
+        self.order: list[int] = []  # least recently used first
+        self.pins: Counter[int] = Counter()
+        self.pending: list[list[int]] = []
+        self.leaving: list[list[int]] = []
+        self.saved: set[int] = set()
+        self.private_units = 0
+        self.removed: list[int] = []
+        self.tier.on_removed = self.removed.extend
+        if self.writes_back:
+            self.tier.spill = self.spill
+
+    def spill(self, victims: list[int]) -> list[int]:
+        """Save what was not saved yet (it leaves later), and let the rest go."""
+        going = [key for key in victims if key not in self.saved]
+        if going:
+            self.tier.leave(going)
+            self.pins.update(going)
+            self.leaving.append(going)
+            self.saved.update(going)
+        return [key for key in victims if key not in set(going)]
+
+    def forget_removed(self) -> None:
+        """Take over what the tier evicted: nothing that is pinned, and no more than the model says it may."""
+        for key in self.removed:
+            assert not self.pins[key]
+            self.order.remove(key)
+            self.saved.discard(key)
+        self.removed.clear()
+
+    @property
+    def model_used(self) -> int:
+        chunks = len(self.order) + sum(map(len, self.pending))
+        return chunks * self.units_per_chunk + self.private_units
+
+    def expect_take(self, units: int) -> tuple[bool, list[int]]:
+        """Return whether units fit after evicting, and which chunks must go (without write-back)."""
+        short = self.model_used + units - self.capacity_units
+        victims = [key for key in self.order if not self.pins[key]]
+        count = max(0, -(-short // self.units_per_chunk))
+        return count <= len(victims), victims[:count]
+
+    @rule(keys=KEYS)
+    def reserve(self, keys: list[int]) -> None:
+        wanted = self.tier.missing(keys)
+        known = {*self.order, *(key for batch in self.pending for key in batch)}
+        assert wanted == [key for key in keys if key not in known]
+        if not wanted:
+            return
+        fits, victims = self.expect_take(len(wanted) * self.units_per_chunk)
+        granted = self.tier.reserve(wanted)
+        if not self.writes_back:
+            assert granted == fits
+            assert self.removed == (victims if fits else [])
+        self.forget_removed()
+        if granted:
+            self.pending.append(wanted)
+
+    @rule(keys=KEYS)
+    def reserve_some(self, keys: list[int]) -> None:
+        wanted = self.tier.missing(keys)
+        if not wanted or self.writes_back:
+            return
+        evictable = sum(not self.pins[key] for key in self.order)
+        room = (self.capacity_units - self.model_used) // self.units_per_chunk + evictable
+        granted = self.tier.reserve_some(wanted)
+        assert list(granted) == wanted[:room]
+        self.forget_removed()
+        if granted:
+            self.pending.append(list(granted))
+
+    @rule(units=st.integers(1, 5))
+    def take(self, units: int) -> None:
+        fits, _ = self.expect_take(units)
+        taken = self.tier.take(units)
+        assert taken == fits or self.writes_back
+        self.forget_removed()
+        self.private_units += units * taken
+
+    @precondition(lambda self: self.private_units)
+    @rule(data=st.data())
+    def give(self, data: st.DataObject) -> None:
+        units = data.draw(st.integers(1, self.private_units))
+        self.tier.give(units)
+        self.private_units -= units
+
+    @precondition(lambda self: self.pending)
+    @rule(data=st.data(), arrives=st.booleans())
+    def end_reservation(self, data: st.DataObject, arrives: bool) -> None:
+        keys = self.pending.pop(data.draw(st.integers(0, len(self.pending) - 1)))
+        if arrives:
+            self.tier.arrive(keys)
+            self.order += keys[::-1]  # tail first: the head is the most recent
+        else:
+            self.tier.cancel(keys)
+
+    @precondition(lambda self: self.order)
+    @rule(data=st.data())
+    def pin_and_touch(self, data: st.DataObject) -> None:
+        keys = data.draw(st.lists(st.sampled_from(self.order), unique=True, max_size=4))
+        self.tier.pin(keys)
+        self.tier.touch(keys)
+        self.pins.update(keys)
+        for key in keys[::-1]:
+            self.order.remove(key)
+            self.order.append(key)
+
+    @rule(data=st.data())
+    def unpin(self, data: st.DataObject) -> None:
+        leaving = Counter(key for batch in self.leaving for key in batch)
+        mine = sorted((self.pins - leaving).keys())
+        if mine:
+            keys = data.draw(st.lists(st.sampled_from(mine), unique=True, max_size=4))
+            self.tier.unpin(keys)
+            self.pins -= Counter(keys)
+            self.forget_removed()
+
+    @precondition(lambda self: self.leaving)
+    @rule(data=st.data())
+    def left(self, data: st.DataObject) -> None:
+        keys = self.leaving.pop(data.draw(st.integers(0, len(self.leaving) - 1)))
+        self.pins -= Counter(keys)
+        free = [key for key in keys if not self.pins[key]]
+        self.tier.left(keys)
+        assert set(free) <= set(self.removed)
+        self.forget_removed()
+
+    @rule(keys=KEYS)
+    def drop(self, keys: list[int]) -> None:
+        going = [key for key in keys if key in self.order and not self.pins[key]]
+        self.tier.drop(keys)
+        assert self.removed == going
+        self.forget_removed()
+
+    @invariant()
+    def books_balance(self) -> None:
+        tier = self.tier
+        assert set(tier.ready) == set(self.order)
+        assert tier.pinned == {key for key, pins in self.pins.items() if pins}
+        assert tier.pending == {key for batch in self.pending for key in batch}
+        assert tier.used_units == self.model_used <= tier.capacity_units
+        assert tier.peak_units <= tier.capacity_units
+        assert tier.arrived_chunks == len(tier.ready) + tier.evicted_chunks + tier.dropped_chunks
+        assert tier.used_bytes == tier.used_units * 10.0
+        # Those that write-backs hold are pinned, so what is available needs no transfer.
+        evictable = sum(not self.pins[key] for key in self.order)
+        assert tier.available_units == tier.capacity_units - self.model_used + evictable * self.units_per_chunk
+
+    def teardown(self) -> None:
+        for keys in self.leaving:
+            self.tier.left(keys)
+            self.pins -= Counter(keys)
+        self.leaving.clear()
+        for key, pins in self.pins.items():
+            for _ in range(pins):
+                self.tier.unpin([key])
+        for keys in self.pending:
+            self.tier.cancel(keys)
+        self.tier.give(self.private_units)
+        self.tier.check()
+        self.tier.clear()
+        assert self.tier.used_units == 0
+        self.tier.check()
+
+
+class WritingBack(TierMachine):
+    """The same, with victims that leave only when they have been saved."""
+
+    writes_back = True
+
+
+TestTier = TierMachine.TestCase
+TestTierWithWriteBack = WritingBack.TestCase
+TestTier.settings = TestTierWithWriteBack.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)
+
+
+@given(st.lists(st.tuples(st.integers(0, 5), st.integers(1, 6)), max_size=25), st.booleans())
+def test_a_prefix_tree_never_leaves_a_gap_before_a_pinned_or_resident_chunk(
+    uses: list[tuple[int, int]], tail_first: bool
+) -> None:
+    # Chains that share their first two chunks; each is stored in turn, and one stays pinned.
+    parents = {1: 0} | {100 * chain + 2: 1 for chain in range(6)}
+    parents |= {100 * chain + at: 100 * chain + at - 1 for chain in range(6) for at in range(3, 8)}
+    tier = Tier(
+        name="tree",
+        index=1,
+        capacity_units=9,
+        units_per_chunk=1,
+        unit_bytes=1.0,
+        policy=constrain_to_leaves(Lru(), tail_first=tail_first),
+        tail_first=tail_first,
+        parents=parents,
+    )
+    pinned: list[int] = []
+    for chain, length in uses:
+        path = [0, 1, *(100 * chain + at for at in range(2, length + 2))]
+        tier.unpin(pinned)
+        pinned = [key for key in path if key in tier.ready]
+        tier.pin(pinned)
+        tier.touch(pinned)
+        wanted = tier.missing(path)
+        if wanted:
+            granted = tier.reserve_some(wanted)
+            tier.arrive(granted)
+        assert all(parents[key] in tier.ready for key in tier.ready if key in parents)
+        assert set(pinned) <= set(tier.ready)
+        assert tier.used_units == len(tier.ready) <= 9
+    tier.unpin(pinned)
+    tier.check()
+
+
+def test_the_check_sees_each_kind_of_leak() -> None:
+    def tier() -> Tier:
+        made = Tier(name="x", index=1, capacity_units=4, units_per_chunk=1, unit_bytes=1.0, policy=Lru())
+        made.reserve([1, 2])
+        made.arrive([1, 2])
+        made.check()
+        return made
+
+    leaks = {
+        "came in": lambda t: t.policy.remove([1]),
+        "units are taken": lambda t: t.take(1),
+        "pins": lambda t: t.pin([1]),
+        "1 reservations": lambda t: t.reserve([3]),
+        "callers wait": lambda t: t.wait_for_room(list),
+        "transfers are under way": lambda t: setattr(t, "in_transit", 1),
+    }
+    for said, leak in leaks.items():
+        leaky = tier()
+        leak(leaky)
+        with pytest.raises(InvariantError, match=f"tier x: .*{said}"):
+            leaky.check()

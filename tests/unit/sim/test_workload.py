@@ -1,0 +1,73 @@
+"""Chunk sizes, contexts and what drivers refuse (what they send: tests/property/test_runs.py)."""
+
+import pytest
+from engine_kit import prepared, scenario, serve, table
+
+from models.errors import ScenarioError
+from sim.workload import ClosedLoop, Contexts, OpenLoop, Wave, blocks_per_chunk
+
+
+@pytest.mark.parametrize(
+    ("trace", "stack", "engine", "count"), [(512, 256, 16, 1), (256, 256, 16, 1), (16, 256, 16, 16), (64, 100, 64, 2)]
+)
+def test_a_chunk_is_the_smallest_multiple_of_the_traces_block(trace, stack, engine, count):
+    assert blocks_per_chunk(trace, stack, engine, "trace x") == count
+
+
+def test_a_chunk_must_be_whole_engine_blocks():
+    with pytest.raises(
+        ScenarioError, match=r"trace x: a chunk of 3 x 100 tokens is no multiple .* 16 tokens; set engine"
+    ):
+        blocks_per_chunk(100, 256, 16, "trace x")
+
+
+def test_chunks_of_several_blocks_are_named_by_their_last():
+    class Listed:
+        name, block_tokens, has_prefixes = "listed", 16, True
+
+        def records(self):
+            from sim.traces.record import TraceRecord
+
+            # The second prompt differs in block 2 only: chunk (1, 2) is another one, and so is all behind it.
+            return iter(
+                [
+                    TraceRecord(0.0, 80, 1, [1, 2, 3, 4, 5]),
+                    TraceRecord(9.0, 80, 1, [1, 7, 8, 9, 10]),
+                    TraceRecord(18.0, 80, 1, [1, 2, 3, 4, 5]),
+                ]
+            )
+
+    done = table(serve(scenario(), OpenLoop(trace=Listed(), chunk_blocks=2)))
+    assert done["hit_tokens_hbm"].tolist() == [0, 0, 64]
+
+
+def test_an_empty_trace_is_refused():
+    class Empty:
+        name, block_tokens, has_prefixes = "empty", 16, True
+
+        def records(self):
+            return iter(())
+
+    with pytest.raises(ScenarioError, match="empty: the trace holds no request"):
+        serve(scenario(), OpenLoop(trace=Empty(), chunk_blocks=1))
+
+
+def test_clients_of_one_replica_share_nothing_with_anothers():
+    contexts = Contexts(prompt_tokens=65, output_tokens=1, chunk_tokens=32)
+    loop = ClosedLoop(contexts=contexts, concurrency=1, requests=3, sessions=1, per_replica=True)
+    done = table(serve(scenario(cluster={"replicas": 2}), loop))
+    assert sorted(done["session_id"].tolist()) == [0, 0, 0, 1, 1, 1]
+    assert sorted(done["hit_tokens_hbm"].tolist()) == [0, 0, 64, 64, 64, 64]
+
+
+def test_fractions_done_end_at_one():
+    import numpy as np
+
+    contexts = Contexts(prompt_tokens=65, output_tokens=1, chunk_tokens=32)
+    for driver in (
+        ClosedLoop(contexts=contexts, concurrency=2, requests=5),
+        Wave(contexts=contexts, requests=5, random=np.random.default_rng(0)),
+    ):
+        assert driver.fraction_done() == 0.0
+        prepared(scenario(), driver).run()
+        assert driver.fraction_done() == 1.0

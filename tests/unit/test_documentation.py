@@ -1,0 +1,64 @@
+"""What README.md and the notebooks show is run as it stands, so that they cannot drift from the code."""
+
+import json
+import re
+import shlex
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from scenarios.cli import main
+
+ROOT = Path(__file__).parents[2]
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
+
+
+def blocks(language: str) -> list[str]:
+    return re.findall(rf"^```{language}\n(.*?)^```", README, flags=re.MULTILINE | re.DOTALL)
+
+
+TOUR = [line for block in blocks("sh") for line in block.splitlines() if line.startswith("kvtier ")]
+
+
+def test_the_readme_shows_something_of_each_kind() -> None:
+    assert len(TOUR) >= 8
+    assert len(blocks("python")) == len(blocks("yaml")) == 1
+    assert NOTEBOOKS
+
+
+@pytest.mark.parametrize("line", TOUR)
+def test_a_command_of_the_readme_works(
+    line: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "mine.yaml").write_text(blocks("yaml")[0], encoding="utf-8")
+    if "conversation_trace" in line:
+        trace: Path = request.getfixturevalue("conversation_trace")
+        (tmp_path / trace.name).symlink_to(trace)
+    assert main(shlex.split(line)[1:]) == 0
+
+
+def test_the_python_of_the_readme_works(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    exec(compile(blocks("python")[0], "README.md", "exec"), {})
+    assert (tmp_path / "overview.png").stat().st_size > 10_000
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+def test_a_notebook_is_stored_without_output(path: Path) -> None:
+    cells = [cell for cell in json.loads(path.read_text(encoding="utf-8"))["cells"] if cell["cell_type"] == "code"]
+    assert [cell for cell in cells if cell["outputs"] or cell["execution_count"]] == []
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+def test_a_notebook_runs_and_shows_its_plots(path: Path, tmp_path: Path) -> None:
+    nbclient = pytest.importorskip("nbclient", reason="notebooks run with the tools of kvtier[dev]")
+    import nbformat
+
+    notebook: Any = nbformat.read(path, as_version=4)
+    nbclient.NotebookClient(notebook, timeout=120, resources={"metadata": {"path": str(tmp_path)}}).execute()
+    outputs = [output for cell in notebook.cells if cell.cell_type == "code" for output in cell.outputs]
+    assert any("image/png" in output.get("data", {}) for output in outputs)
+    assert [output for output in outputs if output.output_type == "stream" and output.name == "stderr"] == []
