@@ -134,6 +134,7 @@ class Cluster:
 
     def _hand_over(self, request: Request, index: int) -> None:
         engine = self.replicas[index]
+        engine.expect(request)
         self._front_ends[index].take(request.prompt_tokens, lambda: engine.enqueue(request))
 
     def _reject(self, request: Request) -> None:

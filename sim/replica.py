@@ -123,10 +123,14 @@ class Replica:
 
     # Arrivals --------------------------------------------------------------------------------------------------------
 
-    def enqueue(self, request: Request) -> None:
-        """Take a request into the waiting queue."""
+    def expect(self, request: Request) -> None:
+        """Count a request that the router has sent here: the next one must not find this replica idle meanwhile."""
         self.outstanding_requests += 1
         self.outstanding_tokens += request.prompt_tokens
+        self._scheduler.waiting_prefill_tokens += request.target
+
+    def enqueue(self, request: Request) -> None:
+        """Take an expected request into the waiting queue, once the front end has let it through."""
         self._scheduler.add(request, self._clock.now_s)
         self._poke()
 

@@ -70,12 +70,11 @@ class Scheduler:
         self.loads: deque[Load] = deque()
         """What the step loads before that."""
         self.waiting_prefill_tokens = 0
-        """Prompt tokens that are still to be computed."""
+        """Prompt tokens that are still to be computed, those of expected requests included."""
 
     def add(self, request: Request, now_s: float) -> None:
         """Take a request into the waiting queue."""
         request.queued_at_s = now_s
-        self.waiting_prefill_tokens += request.target
         self.waiting.append(request)
 
     def plan(self, now_s: float, *, admit: bool) -> bool:

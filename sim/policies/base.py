@@ -72,7 +72,7 @@ class ReplicaView(Protocol):
 
     @property
     def outstanding_tokens(self) -> int:
-        """Prompt tokens still to be computed plus tokens that its requests hold [tokens]."""
+        """Prompt tokens of its outstanding requests, computed or not [tokens]."""
         ...
 
     @property

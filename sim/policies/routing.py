@@ -24,10 +24,10 @@ class RoundRobin:
 @ROUTING.register("least-loaded")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeastLoaded:
-    """The replica with the fewest outstanding tokens; of equals, the lowest index."""
+    """The replica with the fewest outstanding prompt tokens; of equals, the lowest index."""
 
     def choose(self, request: RoutedRequest, replicas: Sequence[ReplicaView]) -> int:
-        """Return the index of the replica with the least to do and to hold."""
+        """Return the index of the replica whose outstanding prompts are shortest in all."""
         del request  # every replica would get the same one
         return min((replica.outstanding_tokens, replica.index) for replica in replicas)[1]
 

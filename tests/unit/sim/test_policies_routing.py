@@ -2,6 +2,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import pytest
+from engine_kit import Row, Rows, made_up_cost, scenario, serve, table
 
 from sim.policies.base import ROUTING, ReplicaView, RoutingPolicy
 
@@ -55,3 +56,12 @@ def test_prefix_aware_weighs_the_hit_against_the_queue() -> None:
 
 def test_prefix_aware_ties_go_to_the_least_loaded_then_the_lowest_index() -> None:
     assert choices("prefix-aware", [Replica(0, 50), Replica(1, 20), Replica(2, 20)]) == [1]
+
+
+@pytest.mark.parametrize("name", ROUTING.names())
+def test_requests_that_the_front_end_still_holds_count_as_load(name: str) -> None:
+    cluster = {"replicas": 3, "replicas_per_node": 3, "router": name}
+    setup = scenario(cluster=cluster, engine={"request_latency": "1 s", "tokenize_tokens_per_s": 1e3})
+    burst = Rows([Row(0.0, 64, 1) for _ in range(6)])
+    found = table(serve(setup, burst, made_up_cost(fixed_s=1.0)))
+    assert sorted(found["replica"].tolist()) == [0, 0, 1, 1, 2, 2]
