@@ -8,8 +8,6 @@ from typing import Any, Final
 from models.dtypes import WEIGHT_BYTES
 from models.errors import InputError, UnknownNameError
 
-_MISSING: Final = object()
-
 
 class _Config:
     """The text part of a config.json; look-ups name the key that is missing or of the wrong type."""

@@ -238,17 +238,13 @@ class Llm:
             return 2 * self.heads * (self.nope_dim + self.rope_dim + self.v_dim)
         return 4 * self.heads * self.head_dim
 
-    def experts_touched_fraction(self, tokens: float) -> float:
-        """Return the expected fraction of a layer's experts that *tokens* tokens touch: 1 - (1 - k/E)^tokens.
-
-        Assumes that each token picks its k of E experts uniformly and independently; real routers are skewed, so this
-        is an upper bound on the weights read. 0 for dense models.
-        """
-        return touched_fraction(self.experts, self.experts_per_token, tokens)
-
 
 def touched_fraction(experts: int, experts_per_token: int, tokens: float) -> float:
-    """Return 1 - (1 - k/E)^tokens, 0 without experts: the expected share of E experts that uniform routing touches."""
+    """Return the expected fraction of a layer's experts that *tokens* tokens touch: 1 - (1 - k/E)^tokens.
+
+    Assumes that each token picks its k of E experts uniformly and independently; real routers are skewed, so this is an
+    upper bound on the weights read. 0 without experts.
+    """
     if not experts or tokens <= 0:
         return 0.0
     if experts_per_token >= experts:

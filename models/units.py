@@ -162,12 +162,8 @@ def format_rate(bytes_per_s: float) -> str:
 def format_seconds(duration_s: float) -> str:
     """Return seconds as text, four significant digits: '80 us', '1.25 s', '12.5 min', '3 h'."""
     if math.isfinite(duration_s):
-        for factor, unit in ((86400.0, "d"), (3600.0, "h"), (120.0, "min")):
-            if abs(duration_s) >= (2.0 * factor if unit != "min" else factor):
-                return f"{duration_s / (60.0 if unit == 'min' else factor):.4g} {unit}"
+        for factor, unit in ((86400.0, "d"), (3600.0, "h"), (60.0, "min")):
+            # From two of a unit on: one and a half of it read better in the next smaller one.
+            if abs(duration_s) >= 2.0 * factor:
+                return f"{duration_s / factor:.4g} {unit}"
     return _scaled(duration_s, "s", _SMALL)
-
-
-def format_number(value: float, unit: str = "") -> str:
-    """Return a plain number with a decimal prefix, four significant digits: '16 MIOPS'."""
-    return _scaled(value, unit, _LARGE).strip()

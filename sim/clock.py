@@ -64,10 +64,6 @@ class Clock(simpy.Environment):
         queue = self._queue
         return bool(queue) and queue[0][0] <= self._now
 
-    def next_due_s(self) -> float:
-        """When the next event is due [s]; infinity when none is."""
-        return self._queue[0][0] if self._queue else float("inf")
-
     def events_scheduled(self) -> int:
         """Return how many events have been scheduled so far."""
         return next(self._eid)

@@ -6,11 +6,12 @@ from typing import Final
 
 import numpy as np
 
-from sim.recording import READ, WRITE, LinkMeter
+from sim.flows import READ, WRITE
+from sim.recording import LinkMeter
 from sim.recording.tables import Floats
 
 # The rule of reports R2 and R3 for "busy" seconds in their iostat columns: seconds above 0.5 GB/s.
-BUSY_ABOVE_BYTES_PER_S: Final = 0.5e9
+_BUSY_ABOVE_BYTES_PER_S: Final = 0.5e9
 # A link that cannot reach ten times that would never, or hardly, be busy by it: a tenth of its capacity counts instead.
 _BUSY_ABOVE_SHARE: Final = 0.1
 
@@ -23,34 +24,32 @@ def link_use(
     write_capacity_bytes_per_s: float,
     duplex: bool,
     busy_s: float,
-    from_s: float = 0.0,
+    from_s: float,
     to_s: float,
-    busy_above_bytes_per_s: float = BUSY_ABOVE_BYTES_PER_S,
 ) -> dict[str, float | None]:
-    """Return one entry of the ``links`` part of a summary; None where the link was never busy or has no limit.
+    """Return one entry of the ``links`` part of a summary; None where the link was never busy.
 
     Parameters
     ----------
     meter, link : LinkMeter, int
         Where the bytes were counted, and the link's index there.
     read_capacity_bytes_per_s, write_capacity_bytes_per_s : float
-        Delivered capacity [B/s], > 0; may be infinite.
+        Delivered capacity [B/s], > 0.
     duplex : bool
         Whether the directions do not disturb each other. Where they do, their shares of the capacity add up.
     busy_s : float
         Time in which at least one flow was on the link, within the measured time [s].
     from_s, to_s : float
         The measured time [s]. Bytes of a bin that it cuts count by the part inside.
-    busy_above_bytes_per_s : float
-        Bins above it are busy [B/s]; for links slower than ten times this, bins above a tenth of the capacity.
 
     Notes
     -----
     ``busy_fraction`` is *busy_s* over the measured time. ``peak_bytes_per_s`` is the largest bin and
     ``busy_mean_bytes_per_s`` the mean of the busy bins, reads and writes together; ``read_busy_mean_bytes_per_s`` and
-    its write twin use one direction alone, which is what iostat's columns show. ``read_utilisation`` is the larger of
-    two shares of capacity: of the busy bins' mean, and of bytes over *busy_s* (bursts shorter than a bin show only
-    there). ``busy_utilisation`` joins both directions: the larger where they are duplex, else their sum.
+    its write twin use one direction alone, which is what iostat's columns show. A bin is busy above 0.5 GB/s, on links
+    slower than ten times that above a tenth of their capacity. ``read_utilisation`` is the larger of two shares of
+    capacity: of the busy bins' mean, and of bytes over *busy_s* (bursts shorter than a bin show only there).
+    ``busy_utilisation`` joins both directions: the larger where they are duplex, else their sum.
     """
     time_s, read, write = meter.timeline(link)
     if from_s <= 0.0 and to_s >= (time_s[-1] if time_s.size else 0.0):
@@ -61,9 +60,8 @@ def link_use(
         inside = np.clip(overlap_s / meter.bin_s, 0.0, 1.0)
         read_bytes, write_bytes = (float(np.sum(rate * inside)) * meter.bin_s for rate in (read, write))
     read, write = read[inside > 0.0], write[inside > 0.0]
-    threshold = min(
-        busy_above_bytes_per_s, _BUSY_ABOVE_SHARE * min(read_capacity_bytes_per_s, write_capacity_bytes_per_s)
-    )
+    slower_way_bytes_per_s = min(read_capacity_bytes_per_s, write_capacity_bytes_per_s)
+    threshold = min(_BUSY_ABOVE_BYTES_PER_S, _BUSY_ABOVE_SHARE * slower_way_bytes_per_s)
     read_mean, write_mean = _busy_mean(read, threshold), _busy_mean(write, threshold)
     per_s = 1.0 / busy_s if busy_s > 0.0 else 0.0
     read_share = max(read_bytes * per_s, read_mean or 0.0) / read_capacity_bytes_per_s
@@ -82,8 +80,8 @@ def link_use(
         "busy_mean_bytes_per_s": _busy_mean(read + write, threshold),
         "read_busy_mean_bytes_per_s": read_mean,
         "write_busy_mean_bytes_per_s": write_mean,
-        "read_capacity_bytes_per_s": _finite(read_capacity_bytes_per_s),
-        "write_capacity_bytes_per_s": _finite(write_capacity_bytes_per_s),
+        "read_capacity_bytes_per_s": read_capacity_bytes_per_s,
+        "write_capacity_bytes_per_s": write_capacity_bytes_per_s,
         "read_utilisation": min(read_share, 1.0),
         "write_utilisation": min(write_share, 1.0),
         "busy_utilisation": min(joined, 1.0),
@@ -95,7 +93,3 @@ def _busy_mean(rates: Floats, threshold: float) -> float | None:
     """Return the mean of the *rates* above *threshold*, both in one unit."""
     busy = rates[rates > threshold]
     return float(busy.mean()) if busy.size else None
-
-
-def _finite(value: float) -> float | None:
-    return value if np.isfinite(value) else None

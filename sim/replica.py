@@ -97,13 +97,11 @@ class Replica:
         # When the last step ended, and the step under way.
         self._edge_s = 0.0
         self._load_began_s = 0.0
-        self._forward_began_s = self._forward_ended_s = 0.0
+        self._forward_began_s = 0.0
         self.outstanding_requests = 0
         self.outstanding_tokens = 0
-        self.steps_taken = 0
         self.compute_s = 0.0
         self.load_stall_s = 0.0
-        self.store_stall_s = 0.0
 
     # What routers see ------------------------------------------------------------------------------------------------
 
@@ -233,7 +231,6 @@ class Replica:
         if self._batch.n:
             step_s *= self.settings.mixed_step_factor
         self.compute_s += step_s
-        self.steps_taken += 1
         self._clock.at(now + step_s, _EDGE + self.index, self._on_forward_end)
 
     def _on_forward_end(self, _event: Wakeup) -> None:
@@ -244,16 +241,11 @@ class Replica:
                 request.compute_s += forward_s
             if request.computed == request.target:
                 filled.append(request)
-        self._forward_ended_s = self._clock.now_s
         if not self.settings.synchronous_stores:
             self._transfers.store(filled)
             self._end_step()
-        elif not self._transfers.store(filled, self._on_stored):
+        elif not self._transfers.store(filled, self._end_step):
             self._end_step()
-
-    def _on_stored(self) -> None:
-        self.store_stall_s += self._clock.now_s - self._forward_ended_s
-        self._end_step()
 
     def _end_step(self) -> None:
         """Give out the step's tokens."""
@@ -328,7 +320,6 @@ class Replica:
         if steps == 1:
             first_s = last_s = now - self._edge_s
         self.compute_s += total_s
-        self.steps_taken += steps
         self.intervals.add(first_s, last_s, steps, batch.n)
         self._edge_s = now
         # Steps only get longer while the batch stays the same, so the last of them is the longest.

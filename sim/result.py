@@ -6,7 +6,7 @@ import platform
 from copy import deepcopy
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
-
-TABLES: Final = ("requests", "transfers", "tiers", "links")
 
 
 def versions() -> dict[str, str]:

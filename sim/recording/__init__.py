@@ -5,13 +5,11 @@ from sim.recording.links import LinkMeter
 from sim.recording.occupancy import OccupancyLog
 from sim.recording.requests import COMPLETED, REJECTED, RequestLog
 from sim.recording.tables import Columns, Labels
-from sim.recording.transfers import READ, WRITE, TransferLog
+from sim.recording.transfers import TransferLog
 
 __all__ = [
     "COMPLETED",
-    "READ",
     "REJECTED",
-    "WRITE",
     "Columns",
     "Labels",
     "LinkMeter",

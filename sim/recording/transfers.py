@@ -10,9 +10,8 @@ import numpy as np
 
 from sim.recording.tables import Columns, Labels
 
-READ: Final = 0
-WRITE: Final = 1
 DIRECTIONS: Final = ("read", "write")
+"""Words behind ``sim.flows.READ`` and ``WRITE``."""
 
 _DTYPE: Final = np.dtype(
     [
@@ -37,19 +36,16 @@ class TransferLog:
     ----------
     tier_names : Sequence[str]
         Names behind the tier index, fastest first.
-    enabled : bool
-        False keeps no row at all, for runs that nobody will look into.
     max_rows : int
         Rows at which thinning starts, at least 2; 2 million are 76 MB.
     """
 
-    __slots__ = ("_extend", "_max_bytes", "_pack", "_rows", "enabled", "every", "seen", "tier_names")
+    __slots__ = ("_extend", "_max_bytes", "_pack", "_rows", "every", "seen", "tier_names")
 
-    def __init__(self, tier_names: Sequence[str], *, enabled: bool = True, max_rows: int = 2_000_000) -> None:
+    def __init__(self, tier_names: Sequence[str], *, max_rows: int = 2_000_000) -> None:
         if max_rows < 2:
             raise ValueError(f"max_rows is {max_rows}; must be at least 2")
         self.tier_names = tuple(tier_names)
-        self.enabled = enabled
         self.every = 1
         self.seen = 0
         self._max_bytes = max_rows * _DTYPE.itemsize
@@ -71,8 +67,6 @@ class TransferLog:
         finished_at_s: float,
     ) -> None:
         """Add one finished transfer: *kind* is READ or WRITE, *tier* an index, *replica* -1 where there is none."""
-        if not self.enabled:
-            return
         seen = self.seen
         self.seen = seen + 1
         if seen % self.every:
@@ -90,8 +84,6 @@ class TransferLog:
 
     def note(self) -> str | None:
         """Return one sentence on what the table leaves out, or None when it holds every transfer."""
-        if not self.enabled:
-            return "the transfers table is off in this run"
         if self.every == 1:
             return None
         return f"the transfers table keeps one in {self.every} of {self.seen} transfers"

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from models.errors import ScenarioError
-from models.units import DIMENSIONS, format_bytes, format_number, format_rate, format_seconds, parse_quantity
+from models.units import DIMENSIONS, format_bytes, format_rate, format_seconds, parse_quantity
 
 
 @pytest.mark.parametrize(
@@ -143,4 +143,5 @@ def test_formats() -> None:
     assert format_seconds(750) == "12.5 min"
     assert format_seconds(10800) == "3 h"
     assert format_seconds(math.nan) == "nan s"
-    assert format_number(16e6, "IOPS") == "16 MIOPS"
+    assert format_seconds(119) == "119 s"
+    assert format_seconds(100 * 3600) == "4.167 d"

@@ -8,12 +8,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from sim.flows import READ, WRITE
 from sim.percentiles import PERCENTILE_RULES
 from sim.recording import (
     COMPLETED,
-    READ,
     REJECTED,
-    WRITE,
     LinkMeter,
     OccupancyLog,
     RequestLog,
@@ -82,13 +81,10 @@ def test_transfers_are_thinned_evenly_and_say_so() -> None:
     assert log.labels() == {"kind": ("read", "write"), "tier": ("hbm", "dram")}
 
 
-def test_few_transfers_are_all_kept_and_a_disabled_log_keeps_none() -> None:
-    log, off = TransferLog(["hbm"]), TransferLog(["hbm"], enabled=False)
-    for each in (log, off):
-        each.append(READ, 0, -1, 1, 5, 1.0, 2.0)
+def test_few_transfers_are_all_kept() -> None:
+    log = TransferLog(["hbm"])
+    log.append(READ, 0, -1, 1, 5, 1.0, 2.0)
     assert (len(log), log.note()) == (1, None)
-    assert (len(off), off.note()) == (0, "the transfers table is off in this run")
-    assert off.columns()["n_bytes"].size == 0
 
 
 jumps = st.tuples(
