@@ -4,11 +4,6 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Iterable
-from dataclasses import dataclass
-from pathlib import Path
-from typing import Final
-
-import numpy as np
 
 from models.accelerator import Accelerator, load_accelerator
 from models.errors import ScenarioError
@@ -16,7 +11,8 @@ from models.llm import Llm, load_llm
 from models.roofline import StepCost, kv_capacity_bytes, step_cost
 from models.step_table import StepTable, load_step_table
 from scenarios.loader import resolved
-from scenarios.schema import Load, Scenario
+from scenarios.loads import Loads
+from scenarios.schema import Scenario
 from scenarios.topology import Geometry, Topology, geometry
 from sim.clock import Clock
 from sim.cluster import Cluster
@@ -27,14 +23,8 @@ from sim.recording import OccupancyLog, RequestLog, TokenIntervals, TransferLog
 from sim.replica import Replica
 from sim.result import SimulationResult
 from sim.simulation import Measurement, Progress, Simulation
-from sim.synthetic import GENERATORS
-from sim.traces import open_trace
-from sim.traces.record import Trace
 from sim.vllm_defaults import engine_defaults
-from sim.workload import ClosedLoop, Contexts, Driver, OpenLoop, Phase, Wave, blocks_per_chunk
-
-_STREAMS: Final = 2
-"""Independent random streams of a run: the generator of requests, and the arrival of waves."""
+from sim.workload import Phase
 
 
 def simulate(scenario: Scenario, *, progress: Progress | None = None) -> SimulationResult:
@@ -62,7 +52,7 @@ def build(scenario: Scenario) -> Simulation:
     """Put a scenario's parts together without running them; raises as :func:`simulate` does."""
     llm = load_llm(scenario.llm)
     accelerator = load_accelerator(scenario.cluster.accelerator)
-    loads = _Loads(scenario)
+    loads = Loads(scenario)
     sizes = geometry(scenario, llm, loads.chunk_tokens)
     settings, hbm_bytes = _engine(scenario, llm, accelerator, sizes)
     topology = Topology(scenario, accelerator, sizes, hbm_bytes)
@@ -101,7 +91,7 @@ def build(scenario: Scenario) -> Simulation:
         tiers=pools,
         parents=topology.parents,
     )
-    phases = loads.phases(scenario)
+    phases = loads.phases()
     caveats = {llm.name: llm.caveats, accelerator.name: accelerator.caveats} | topology.caveats
     return Simulation(
         clock=clock,
@@ -171,112 +161,6 @@ def _engine(scenario: Scenario, llm: Llm, accelerator: Accelerator, sizes: Geome
         decode_jumps=engine.decode_jumps,
     )
     return settings, int(capacity)
-
-
-@dataclass(slots=True, init=False)
-class _Loads:
-    """The workload's parts: traces opened, and the chunk size that they share."""
-
-    chunk_tokens: int
-    warnings: list[str]
-
-    def __init__(self, scenario: Scenario) -> None:
-        self._scenario = scenario
-        self._seeds = np.random.SeedSequence(scenario.run.seed).spawn(_STREAMS)
-        self._traces: dict[int, Trace] = {}
-        self._blocks: dict[int, int] = {}
-        self.warnings = []
-        workload = scenario.workload
-        self._parts: list[Load] = list(workload.phases) if workload.phases is not None else [workload]
-        stack_tokens = scenario.engine.chunk_tokens or scenario.transfer.chunk_tokens
-        sizes: dict[int, str] = {}
-        for index, load in enumerate(self._parts):
-            trace = self._open(load)
-            if trace is None:
-                continue
-            where = f"trace {trace.name}"
-            count = blocks_per_chunk(trace.block_tokens, stack_tokens, scenario.engine.block_tokens, where)
-            self._traces[index], self._blocks[index] = trace, count
-            sizes[count * trace.block_tokens] = where
-            if not trace.has_prefixes:
-                self.warnings.append(f"{where} says nothing about shared prefixes: no request can hit")
-        if len(sizes) > 1:
-            listed = " and ".join(f"{tokens} ({where})" for tokens, where in sizes.items())
-            raise ScenarioError("workload.phases", f"chunks would differ: {listed} tokens; set engine.chunk_tokens")
-        self.chunk_tokens = next(iter(sizes), stack_tokens)
-
-    _scenario: Scenario
-    _seeds: list[np.random.SeedSequence]
-    _traces: dict[int, Trace]
-    _blocks: dict[int, int]
-    _parts: list[Load]
-
-    def _open(self, load: Load) -> Trace | None:
-        if load.trace is not None:
-            return open_trace(Path(load.trace), load.format)
-        synthetic = load.synthetic
-        if synthetic is None:
-            return None
-        if load.is_fallback:
-            self.warnings.append(
-                "no trace given (--trace FILE): running synthetic chat with the statistics of the Mooncake "
-                "conversation trace instead"
-            )
-        optional = {} if synthetic.session_rate_per_s is None else {"session_rate_per_s": synthetic.session_rate_per_s}
-        return GENERATORS.create(
-            synthetic.generator,
-            seed=int(self._seeds[0].generate_state(1)[0]),
-            requests=synthetic.requests,
-            duration_s=synthetic.duration,
-            length_scale=synthetic.length_scale,
-            block_tokens=synthetic.block_tokens,
-            **optional,
-        ).trace()
-
-    def phases(self, scenario: Scenario) -> list[Phase]:
-        """Return the phases of the run, one where the workload is a single load."""
-        if scenario.workload.phases is None:
-            return [Phase(name="run", driver=self._driver(0, scenario.workload))]
-        return [
-            Phase(name=phase.name, driver=self._driver(index, phase), clear=phase.clear, restart=phase.restart)
-            for index, phase in enumerate(scenario.workload.phases)
-        ]
-
-    def _driver(self, index: int, load: Load) -> Driver:
-        if index in self._traces:
-            expected = load.synthetic.requests if load.trace is None and load.synthetic is not None else None
-            return OpenLoop(
-                trace=self._traces[index],
-                chunk_blocks=self._blocks[index],
-                rate_scale=load.rate_scale,
-                limit=load.limit,
-                expected=expected,
-            )
-        if load.closed_loop is not None:
-            loop = load.closed_loop
-            return ClosedLoop(
-                contexts=self._contexts(loop.prompt_tokens, loop.output_tokens),
-                concurrency=loop.concurrency,
-                requests=loop.requests,
-                sessions=loop.sessions,
-                first_session=loop.first_session,
-                think_s=loop.think_time,
-                per_replica=loop.per_replica,
-            )
-        wave = load.wave
-        assert wave is not None
-        return Wave(
-            contexts=self._contexts(wave.prompt_tokens, wave.output_tokens),
-            requests=wave.requests,
-            random=np.random.default_rng([*self._seeds[1].generate_state(4).tolist(), index]),
-            first_session=wave.first_session,
-            jitter_s=wave.arrival_jitter,
-            shuffle=wave.shuffle,
-            per_replica=wave.per_replica,
-        )
-
-    def _contexts(self, prompt_tokens: int, output_tokens: int) -> Contexts:
-        return Contexts(prompt_tokens=prompt_tokens, output_tokens=output_tokens, chunk_tokens=self.chunk_tokens)
 
 
 def _measurement(scenario: Scenario, phases: list[Phase]) -> Measurement:

@@ -1,0 +1,125 @@
+"""The workload of a scenario as drivers: traces opened, generators seeded, and the chunk size that they share."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+
+from models.errors import ScenarioError
+from scenarios.schema import Scenario
+from scenarios.workload import Load
+from sim.synthetic import GENERATORS
+from sim.traces import open_trace
+from sim.traces.record import Trace
+from sim.workload import ClosedLoop, Contexts, Driver, OpenLoop, Phase, Wave, blocks_per_chunk
+
+_STREAMS: Final = 2
+"""Independent random streams of a run: the generator of requests, and the arrival of waves."""
+
+
+class Loads:
+    """What a scenario sends, and :attr:`chunk_tokens`, the unit of residency below HBM that it leads to [tokens].
+
+    Parameters
+    ----------
+    scenario : Scenario
+        As loaded.
+
+    Raises
+    ------
+    InputError
+        If a trace cannot be read, or traces do not agree with the engine's blocks or each other on a chunk.
+    """
+
+    def __init__(self, scenario: Scenario) -> None:
+        self._workload = scenario.workload
+        self._seeds = np.random.SeedSequence(scenario.run.seed).spawn(_STREAMS)
+        self.warnings: list[str] = []
+        stack_tokens = scenario.engine.chunk_tokens or scenario.transfer.chunk_tokens
+        # By place among the phases: the trace, and how many of its blocks make a chunk.
+        self._traces: dict[int, tuple[Trace, int]] = {}
+        sizes: dict[int, str] = {}
+        for index, load in enumerate(self._workload.phases or (self._workload,)):
+            trace = self._open(load)
+            if trace is None:
+                continue
+            where = f"trace {trace.name}"
+            count = blocks_per_chunk(trace.block_tokens, stack_tokens, scenario.engine.block_tokens, where)
+            self._traces[index] = trace, count
+            sizes[count * trace.block_tokens] = where
+            if not trace.has_prefixes:
+                self.warnings.append(f"{where} says nothing about shared prefixes: no request can hit")
+        if len(sizes) > 1:
+            listed = " and ".join(f"{tokens} ({where})" for tokens, where in sizes.items())
+            raise ScenarioError("workload.phases", f"chunks would differ: {listed} tokens; set engine.chunk_tokens")
+        self.chunk_tokens = next(iter(sizes), stack_tokens)
+
+    def _open(self, load: Load) -> Trace | None:
+        if load.trace is not None:
+            return open_trace(Path(load.trace), load.format)
+        synthetic = load.synthetic
+        if synthetic is None:
+            return None
+        if load.is_fallback:
+            self.warnings.append(
+                "no trace given (--trace FILE): running synthetic chat with the statistics of the Mooncake "
+                "conversation trace instead"
+            )
+        optional = {} if synthetic.session_rate_per_s is None else {"session_rate_per_s": synthetic.session_rate_per_s}
+        return GENERATORS.create(
+            synthetic.generator,
+            seed=int(self._seeds[0].generate_state(1)[0]),
+            requests=synthetic.requests,
+            duration_s=synthetic.duration,
+            length_scale=synthetic.length_scale,
+            block_tokens=synthetic.block_tokens,
+            **optional,
+        ).trace()
+
+    def phases(self) -> list[Phase]:
+        """Return the phases of the run, one where the workload is a single load."""
+        if self._workload.phases is None:
+            return [Phase(name="run", driver=self._driver(0, self._workload))]
+        return [
+            Phase(name=phase.name, driver=self._driver(index, phase), clear=phase.clear, restart=phase.restart)
+            for index, phase in enumerate(self._workload.phases)
+        ]
+
+    def _driver(self, index: int, load: Load) -> Driver:
+        if index in self._traces:
+            trace, chunk_blocks = self._traces[index]
+            expected = load.synthetic.requests if load.trace is None and load.synthetic is not None else None
+            return OpenLoop(
+                trace=trace,
+                chunk_blocks=chunk_blocks,
+                rate_scale=load.rate_scale,
+                limit=load.limit,
+                expected=expected,
+            )
+        if load.closed_loop is not None:
+            loop = load.closed_loop
+            return ClosedLoop(
+                contexts=self._contexts(loop.prompt_tokens, loop.output_tokens),
+                concurrency=loop.concurrency,
+                requests=loop.requests,
+                sessions=loop.sessions,
+                first_session=loop.first_session,
+                think_s=loop.think_time,
+                per_replica=loop.per_replica,
+            )
+        wave = load.wave
+        assert wave is not None  # the schema lets no load go without one of them
+        return Wave(
+            contexts=self._contexts(wave.prompt_tokens, wave.output_tokens),
+            requests=wave.requests,
+            random=np.random.default_rng([*self._seeds[1].generate_state(4).tolist(), index]),
+            first_session=wave.first_session,
+            jitter_s=wave.arrival_jitter,
+            shuffle=wave.shuffle,
+            per_replica=wave.per_replica,
+        )
+
+    def _contexts(self, prompt_tokens: int, output_tokens: int) -> Contexts:
+        return Contexts(prompt_tokens=prompt_tokens, output_tokens=output_tokens, chunk_tokens=self.chunk_tokens)
