@@ -57,7 +57,7 @@ IN_FILE = [
         ":7: tiers.dram.eviction: eviction policy 'nowhere.at.all:X': cannot import",
     ),
     ("scope: node", "gds: true", ":7: tiers.dram.gds: is for storage; ddr5 is memory"),
-    ("scope: node", "ports: 2", ":7: tiers.dram.ports: ddr5 has no ports to choose"),
+    ("scope: node", "ports: 2", ":7: tiers.dram.ports: storage ddr5: has no ports to choose"),
     (
         "scope: node",
         "page_cache_of: hbm",
@@ -74,7 +74,7 @@ IN_FILE = [
     ("0.5 TB", "yes", ":7: tiers.dram.capacity: 'yes' is not a quantity"),
     ("0.5 TB", "true", ":7: tiers.dram.capacity: True is not a quantity"),
     ("scope: shared", "scope: worker", ":11: tiers.fabric.scope: worker is for memory only; fx100 can be"),
-    ("scope: shared", "ports: 7", ":11: tiers.fabric.ports: is 7; fx100 has at most 6"),
+    ("scope: shared", "ports: 7", ":11: tiers.fabric.ports: storage fx100: ports is 7; must be 1 to 6"),
     ("  hbm:\n", "", ":5: tiers: the first tier must be 'hbm'"),
     ("  hbm:\n", "  hbm: {device: ddr5}\n", ":6: tiers.hbm.device: hbm takes only capacity, eviction, structure"),
     ("  hbm:\n", "  hbm:\n  dra.m: {device: ddr5}\n", ":7: tiers.dra.m: a tier's name is letters"),
