@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Final
 
 from models.software import SoftwarePath
@@ -10,7 +11,7 @@ from scenarios.schema import Transfer
 from scenarios.topology.links import Links
 from scenarios.topology.parts import Geometry, Part
 from sim.flows import READ, WRITE, FlowNetwork, Hop
-from sim.legs import Leg
+from sim.legs import Leg, WriteCache
 
 _DMA: Final = 1 << 30
 """Chunks in flight of a copy that hardware does: no limit."""
@@ -51,14 +52,13 @@ class Paths:
 
     def _medium_limit(self, part: Part, medium: str, direction: int, *, sustained: bool) -> float:
         """Return what all I/Os of this size get together [B/s]: the link's rate, or less by IOPS or a full buffer."""
-        device, link = part.device, self._links.by_name[medium]
+        link = self._links.by_name[medium]
+        # The link's rates: they may be the scenario's own.
+        device = replace(part.device, read_bytes_per_s=link.read_bytes_per_s, write_bytes_per_s=link.write_bytes_per_s)
         piece_bytes = self._sizes.chunk_bytes / self._sizes.workers
-        rate, iops = link.write_bytes_per_s, device.write_iops
         if direction == READ:
-            rate, iops = link.read_bytes_per_s, device.read_iops
-        elif sustained and device.sustained_write_bytes_per_s is not None:
-            rate = min(rate, device.sustained_write_bytes_per_s)
-        return rate if iops is None else min(rate, iops * piece_bytes)
+            return device.read_limit_bytes_per_s(piece_bytes)
+        return device.write_limit_bytes_per_s(piece_bytes, sustained=sustained)
 
     def _host_hop(self, replica: int, direction: int) -> Hop:
         return Hop(self._links.host_link(replica), direction, self._sizes.replication)
@@ -118,11 +118,14 @@ class Paths:
         out = [Hop(memory, READ), host]
         return self._leg(network, into, self._reader(part, into)), self._leg(network, out, self._dma(out))
 
-    def write_leg(self, network: FlowNetwork, part: Part, replica: int, source: Part | None) -> Leg:
+    def write_leg(
+        self, network: FlowNetwork, part: Part, replica: int, source: Part | None, write_cache: WriteCache | None
+    ) -> Leg:
         """Return the stage that feeds a tier from HBM (``source`` None) or from another tier."""
         hops = self._write_hops(part, replica, source)
         leg = self._leg(network, hops, self._writer(part, hops))
-        if part.device.write_cache_bytes is not None and part.device.sustained_write_bytes_per_s is not None:
+        if write_cache is not None:
+            leg.write_cache = write_cache
             leg.sustained_path = network.path(self._write_hops(part, replica, source, sustained=True))
         return leg
 

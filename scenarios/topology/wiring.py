@@ -5,7 +5,7 @@ from __future__ import annotations
 from models.accelerator import Accelerator
 from scenarios.schema import Scenario
 from scenarios.topology.links import Links
-from scenarios.topology.parts import Geometry, Part, Places, parts_of
+from scenarios.topology.parts import Geometry, Places, parts_of
 from scenarios.topology.paths import Paths
 from scenarios.topology.pools import Pools
 from sim.attached import AttachedTier
@@ -130,15 +130,15 @@ class Topology:
         return None
 
     def _is_behind_staging(self, position: int) -> bool:
-        part: Part = self._parts[position]
+        part = self._parts[position]
         return self._staging is not None and position > self._staging and not part.spec.gds
 
     def _attach(self, network: FlowNetwork, position: int, replica: int) -> AttachedTier:
         part, pools = self._parts[position], self._pools
         spec = part.spec
         feeder = self._feeder(position)
-        write_leg = self._paths.write_leg(network, part, replica, None if feeder is None else self._parts[feeder])
-        write_leg.write_cache = pools.write_cache(part, replica)
+        source = None if feeder is None else self._parts[feeder]
+        write_leg = self._paths.write_leg(network, part, replica, source, pools.write_cache(part, replica))
         return AttachedTier(
             tier=pools.of(part, replica),
             key_offset=pools.key_offset(part, replica),
