@@ -128,12 +128,9 @@ class Simulation:
                 "engine.max_model_len or than the KV cache in HBM"
             )
         self.cluster.sample()
-        if self._began is None:
-            self._begin_window()
-        if self._ended is None:
-            self._ended = self._counters()
         check_books(self.cluster, self.network, self.meter)
-        return self._result(wall_s)
+        ended = self._ended or self._counters()
+        return self._result(self._began or ended, ended, wall_s)
 
     # Phases ----------------------------------------------------------------------------------------------------------
 
@@ -201,9 +198,7 @@ class Simulation:
 
     # The result ------------------------------------------------------------------------------------------------------
 
-    def _result(self, wall_s: float) -> SimulationResult:
-        assert self._began is not None
-        assert self._ended is not None
+    def _result(self, began: _Counters, ended: _Counters, wall_s: float) -> SimulationResult:
         requests = self.cluster.log.columns()
         measurement = self.measurement
         measured = measured_mask(requests, warmup_s=measurement.warmup_s, phase=measurement.phase)
@@ -214,10 +209,10 @@ class Simulation:
             requests,
             measured=measured,
             intervals=self.intervals,
-            tiers=self._tier_figures(),
-            links=self._link_figures(from_s, to_s),
+            tiers=self._tier_figures(began, ended),
+            links=self._link_figures(began, ended, from_s, to_s),
             loading_links=self.loading_links,
-            replica_time=self._replica_time(),
+            replica_time=self._replica_time(began, ended),
             wall_s=wall_s,
             events=events,
             warnings=warnings,
@@ -246,21 +241,19 @@ class Simulation:
             labels=labels,
         )
 
-    def _tier_figures(self) -> dict[str, dict[str, float]]:
-        assert self._began is not None
-        assert self._ended is not None
+    def _tier_figures(self, began: _Counters, ended: _Counters) -> dict[str, dict[str, float]]:
         figures = {}
         for name, pools in self.cluster.tiers.items():
-            before, after = self._began.tiers[name], self._ended.tiers[name]
+            before, after = began.tiers[name], ended.tiers[name]
             figures[name] = {key: value - before[key] for key, value in after.items()} | {
                 "peak_used_bytes": sum(t.peak_units * t.unit_bytes for t in pools),
                 "capacity_bytes": sum(t.capacity_bytes for t in pools),
             }
         return figures
 
-    def _link_figures(self, from_s: float, to_s: float) -> dict[str, dict[str, float | None]]:
-        assert self._began is not None
-        assert self._ended is not None
+    def _link_figures(
+        self, began: _Counters, ended: _Counters, from_s: float, to_s: float
+    ) -> dict[str, dict[str, float | None]]:
         return {
             link.name: link_use(
                 self.meter,
@@ -268,22 +261,20 @@ class Simulation:
                 read_capacity_bytes_per_s=link.read_bytes_per_s,
                 write_capacity_bytes_per_s=link.write_bytes_per_s,
                 duplex=link.duplex,
-                busy_s=self._ended.busy_s[index] - self._began.busy_s[index],
+                busy_s=ended.busy_s[index] - began.busy_s[index],
                 from_s=from_s,
-                to_s=max(to_s, self._ended.at_s) if self.measurement.phase is None else to_s,
+                to_s=max(to_s, ended.at_s) if self.measurement.phase is None else to_s,
             )
             for index, link in enumerate(self.network.links)
         }
 
-    def _replica_time(self) -> ReplicaTime:
-        assert self._began is not None
-        assert self._ended is not None
-        total_s = (self._ended.at_s - self._began.at_s) * len(self.cluster.replicas)
+    def _replica_time(self, began: _Counters, ended: _Counters) -> ReplicaTime:
+        total_s = (ended.at_s - began.at_s) * len(self.cluster.replicas)
         if total_s <= 0.0:
             return ReplicaTime(compute_fraction=0.0, load_stall_fraction=0.0)
         return ReplicaTime(
-            compute_fraction=(self._ended.compute_s - self._began.compute_s) / total_s,
-            load_stall_fraction=(self._ended.load_stall_s - self._began.load_stall_s) / total_s,
+            compute_fraction=(ended.compute_s - began.compute_s) / total_s,
+            load_stall_fraction=(ended.load_stall_s - began.load_stall_s) / total_s,
         )
 
     def _notes(self) -> list[str]:
