@@ -54,6 +54,10 @@ class Registry(Generic[T]):
         self._discover()
         return sorted(self._classes)
 
+    def describe(self, name: str) -> str:
+        """Return the first line of the docstring of the class called *name*; raises what :meth:`get` raises."""
+        return (self.get(name).__doc__ or "").strip().partition("\n")[0]
+
     def get(self, name: str) -> type[T]:
         """Return the class called *name*, or the one that ``package.module:Class`` points at.
 

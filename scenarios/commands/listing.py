@@ -8,6 +8,7 @@ from models.catalogue import entries, load_entry
 from models.errors import UnknownNameError
 from scenarios.commands.tables import print_json, print_table
 from scenarios.loader import library, stacks
+from sim.registry import Registry
 
 Row = dict[str, str]
 
@@ -55,43 +56,42 @@ def _described(pairs: Callable[[], list[tuple[str, str]]]) -> Callable[[], list[
     return lambda: [{"name": name, "description": description} for name, description in pairs()]
 
 
-def _registered(find: Callable[[], Any]) -> Callable[[], list[Row]]:
+def _registered(find: Callable[[], Registry[Any]]) -> Callable[[], list[Row]]:
     def rows() -> list[Row]:
         registry = find()
-        return [{"name": name, "description": first_line(registry.get(name).__doc__)} for name in registry.names()]
+        return [{"name": name, "description": registry.describe(name)} for name in registry.names()]
 
     return rows
 
 
-def first_line(text: str | None) -> str:
-    """Return the first line of a docstring."""
-    return (text or "").strip().partition("\n")[0]
-
-
-def _evictions() -> Any:
+def _evictions() -> Registry[Any]:
     from sim.policies.base import EVICTION
 
     return EVICTION
 
 
-def _routers() -> Any:
+def _routers() -> Registry[Any]:
     from sim.policies.base import ROUTING
 
     return ROUTING
 
 
-def _generators() -> Any:
+def _generators() -> Registry[Any]:
     from sim.synthetic import GENERATORS
 
     return GENERATORS
 
 
-def _formats() -> list[tuple[str, str]]:
-    from sim.traces import trace_formats
+def _trace_formats() -> Registry[Any]:
+    from sim.traces import READERS
 
-    return trace_formats()
+    return READERS
 
 
+REGISTRIES: Final[Mapping[str, Callable[[], Registry[Any]]]] = MappingProxyType(
+    {"evictions": _evictions, "routers": _routers, "generators": _generators, "trace-formats": _trace_formats}
+)
+"""The kinds that are classes, with how to find their registry."""
 KINDS: Final[Mapping[str, Callable[[], list[Row]]]] = MappingProxyType(
     {
         "llms": _catalogue("llm"),
@@ -100,14 +100,7 @@ KINDS: Final[Mapping[str, Callable[[], list[Row]]]] = MappingProxyType(
         "links": _catalogue("link"),
         "scenarios": _described(library),
         "stacks": _described(stacks),
-        "evictions": _registered(_evictions),
-        "routers": _registered(_routers),
-        "generators": _registered(_generators),
-        "trace-formats": _described(_formats),
+        **{plural: _registered(find) for plural, find in REGISTRIES.items()},
     }
 )
 """What `kvtier list` knows, by plural name; the rows are made on use."""
-REGISTRIES: Final[Mapping[str, Callable[[], Any]]] = MappingProxyType(
-    {"evictions": _evictions, "routers": _routers, "generators": _generators}
-)
-"""The kinds that are classes, with how to find their registry."""

@@ -34,10 +34,8 @@ def print_one(kind: str | None, name: str, *, as_json: bool) -> None:
         found = _plugin(plural, name)
     elif plural == "scenarios":
         found = resolved(load_scenario(name))
-    elif plural == "stacks":
-        found = {"name": name, **read_profile(name).plain()}
     else:
-        found = _row(plural, name)
+        found = {"name": name, **read_profile(name).plain()}
     if as_json:
         print_json(found)
     elif plural in REGISTRIES:
@@ -115,11 +113,3 @@ def _print_plugin(found: dict[str, Any]) -> None:
 def _parameters(cls: type[Any]) -> Iterator[tuple[str, str]]:
     for name, parameter in inspect.signature(cls).parameters.items():
         yield name, "(required)" if parameter.default is parameter.empty else str(parameter.default)
-
-
-def _row(plural: str, name: str) -> dict[str, Any]:
-    rows = KINDS[plural]()
-    for row in rows:
-        if row["name"] == name:
-            return dict(row)
-    raise UnknownNameError(singular_of(plural), name, [row["name"] for row in rows])

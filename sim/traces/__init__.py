@@ -1,6 +1,6 @@
 """Request traces: their records, the file formats, and their statistics."""
 
-from sim.traces.reading import READERS, TraceReader, open_trace, trace_formats
+from sim.traces.reading import READERS, TraceReader, open_trace
 from sim.traces.record import NO_ID, Trace, TraceRecord
 
-__all__ = ["NO_ID", "READERS", "Trace", "TraceReader", "TraceRecord", "open_trace", "trace_formats"]
+__all__ = ["NO_ID", "READERS", "Trace", "TraceReader", "TraceRecord", "open_trace"]

@@ -1,7 +1,7 @@
 """Opens a trace file in whichever of the registered formats it is written.
 
 A format is one class in a file of its own under `sim/traces/readers`, registered by the decorator
-`@READERS.register(name)`; nothing else has to change.
+`@READERS.register(name)`; nothing else has to change. The first line of its docstring says what such a file looks like.
 """
 
 from os import PathLike
@@ -16,16 +16,6 @@ from sim.traces.record import Trace
 
 class TraceReader(Protocol):
     """Reads one trace format."""
-
-    @property
-    def name(self) -> str:
-        """The name under which the format is registered."""
-        ...
-
-    @property
-    def describe(self) -> str:
-        """One line for people: what a file of this format looks like."""
-        ...
 
     def sniff(self, first_line: str) -> bool:
         """Return whether a file that starts with this line looks like this format; a broken line may still do."""
@@ -54,10 +44,5 @@ def open_trace(path: str | PathLike[str], format: str | None = None) -> Trace:
         reader = READERS.create(name)
         if reader.sniff(line):
             return reader.open(file)
-    known = "; ".join(f"{name}: {text}" for name, text in trace_formats())
+    known = "; ".join(f"{name}: {READERS.describe(name)}" for name in READERS.names())
     raise TraceError(f"{file}:1", f"not a trace format that kvtier knows; known are {known}")
-
-
-def trace_formats() -> list[tuple[str, str]]:
-    """Return the registered formats as (name, what a file looks like)."""
-    return [(name, READERS.create(name).describe) for name in READERS.names()]

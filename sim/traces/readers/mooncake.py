@@ -34,10 +34,7 @@ _SHOWN_CHARACTERS = 40
 
 @READERS.register("mooncake")
 class MooncakeReader:
-    """Reads JSON lines with timestamp [ms], input_length, output_length [tokens] and hash_ids (512-token blocks)."""
-
-    name: ClassVar[str] = "mooncake"
-    describe: ClassVar[str] = "JSON lines with timestamp (ms), input_length, output_length, hash_ids (512-token blocks)"
+    """JSON lines with timestamp (ms), input_length, output_length (tokens), hash_ids (blocks of 512 tokens)."""
 
     def sniff(self, first_line: str) -> bool:
         """Return whether the line names at least two keys of the format, and none of the Bailian format's own."""

@@ -152,7 +152,7 @@ def test_a_run_that_fails(simulated, monkeypatch, small, capsys, raised, code, l
         (["show", "llm", "llama-3.1-8bb"], "unknown llm 'llama-3.1-8bb'; did you mean 'llama-3.1-8b'?"),
         (["show", "eviction", "lruu"], "unknown eviction policy 'lruu'; did you mean 'lru'?"),
         (["show", "stack", "no-such-stack"], "unknown stack 'no-such-stack'"),
-        (["show", "trace-format", "mooncak"], "unknown trace-format 'mooncak'; did you mean 'mooncake'?"),
+        (["show", "trace-format", "mooncak"], "unknown trace format 'mooncak'; did you mean 'mooncake'?"),
         (["show", "nonsense", "lru"], "unknown kind 'nonsense'"),
         (["show", "no/such.yaml"], "no/such.yaml: cannot be read"),
     ],
@@ -233,8 +233,6 @@ def test_show_an_entry_with_sources(capsys) -> None:
 def test_show_a_policy_a_format_and_a_scenario(capsys, small) -> None:
     assert cli.main(["show", "lru"]) == 0
     assert "sim.policies.eviction:Lru" in capsys.readouterr().out
-    assert cli.main(["show", "mooncake"]) in {0, 2}  # 2 where another kind has that name too
-    capsys.readouterr()
     assert cli.main(["show", "trace-format", "mooncake"]) == 0
     assert "timestamp" in capsys.readouterr().out
     assert cli.main(["show", small, "--json"]) == 0
