@@ -286,6 +286,3 @@ def _known(raw: Mapping[str, Any], allowed: list[str], where: str, prefix: str) 
 def _first(error: ValidationError) -> str:
     first = error.errors()[0]
     return f"{'.'.join(str(part) for part in first['loc'])}: {first['msg']}"
-
-
-__all__ = ["STATUSES", "Curve", "Entry", "Figure", "Status", "entries", "kind_of", "load_entry"]

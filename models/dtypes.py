@@ -23,8 +23,8 @@ WEIGHT_BYTES: Final[Mapping[str, float]] = MappingProxyType(
 KV_BYTES: Final[Mapping[str, int]] = MappingProxyType({"bf16": 2, "fp16": 2, "fp8": 1})
 STATE_BYTES: Final[Mapping[str, int]] = MappingProxyType({"fp32": 4, "bf16": 2, "fp16": 2})
 
-# The arithmetic that a weight format is multiplied in where the GPU has it: int4 and mxfp4 kernels expand to bf16 on
-# GPUs without FP4 units (weight-only kernels), which is what `Accelerator.peak_flops_per_s` falls back to.
+# The arithmetic that a weight format is multiplied in where the GPU has units for it; where it has none,
+# `Accelerator.arithmetic_dtype` falls back to bf16. int4 is expanded to bf16 on every GPU (Marlin).
 COMPUTE_DTYPE: Final[Mapping[str, str]] = MappingProxyType(
     {"fp32": "bf16", "bf16": "bf16", "fp16": "bf16", "fp8": "fp8", "mxfp4": "fp4", "nvfp4": "fp4", "int4": "bf16"}
 )

@@ -1,18 +1,18 @@
 """Reads one YAML mapping strictly: syntax errors and duplicate keys are refused with their line."""
 
-from typing import Any
+from typing import Any, Final
 
 import yaml
 
 from models.errors import CatalogueError
 
 # The C parser is ten times as fast; PyYAML builds without libyaml lack it.
-_Loader: type[yaml.SafeLoader] | type[yaml.CSafeLoader] = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+LOADER: Final[type[yaml.SafeLoader] | type[yaml.CSafeLoader]] = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
 def read_mapping(text: str, where: str) -> dict[str, Any]:
     """Return the mapping that a YAML text holds; raises CatalogueError naming file and line."""
-    loader = _Loader(text)
+    loader = LOADER(text)
     try:
         node = loader.get_single_node()
         if not isinstance(node, yaml.MappingNode):

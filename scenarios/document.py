@@ -6,15 +6,12 @@ Values are read by the YAML 1.2 core rules: `8e10` is a number, `no` and `12:30`
 import re
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 import yaml
 
 from models.errors import ScenarioError
-
-_LOADER: Final[Any] = getattr(
-    yaml, "CSafeLoader", yaml.SafeLoader
-)  # libyaml is optional in PyYAML and many times faster
+from models.yaml_files import LOADER
 
 # YAML 1.2.2, section 10.3.2 (core schema).
 _NULL = re.compile(r"~|null|Null|NULL|")
@@ -83,7 +80,7 @@ class _Reader:
 
     def read(self, text: str) -> Node:
         try:
-            root = _LOADER(text).get_single_node()
+            root = LOADER(text).get_single_node()
             return (
                 Node(None, self._label, self._folder)
                 if root is None

@@ -12,8 +12,6 @@ from scenarios.layers import is_path, override, read_layers, read_shipped, shipp
 from scenarios.problems import located, scenario_error
 from scenarios.schema import Scenario
 
-__all__ = ["json_schema", "library", "load_scenario", "resolved"]
-
 # Values that may name a file beside the scenario.
 _PATH_KEYS = frozenset({"llm", "accelerator", "host_link", "nic", "switch", "transport", "device"})
 _SECTIONS = frozenset({"engine", "transfer", "links", "run"})
@@ -49,14 +47,10 @@ def _without_empty(root: Node) -> Node:
     """Return *root* without the sections that have a key and nothing below it; `hbm:` alone is the usual first tier."""
     parts = {key: part for key, part in root.value.items() if part.value is not None or key not in _SECTIONS}
     tiers = parts.get("tiers")
-    if (
-        tiers is not None
-        and isinstance(tiers.value, dict)
-        and "hbm" in tiers.value
-        and tiers.value["hbm"].value is None
-    ):
-        hbm = tiers.value["hbm"]
-        parts["tiers"] = Node({**tiers.value, "hbm": Node({}, hbm.where, hbm.folder)}, tiers.where, tiers.folder)
+    if tiers is not None and isinstance(tiers.value, dict):
+        hbm = tiers.value.get("hbm")
+        if hbm is not None and hbm.value is None:
+            parts["tiers"] = Node({**tiers.value, "hbm": Node({}, hbm.where, hbm.folder)}, tiers.where, tiers.folder)
     return Node(parts, root.where, root.folder)
 
 
@@ -98,15 +92,15 @@ def resolved(scenario: Scenario) -> dict[str, Any]:
 
 def library() -> list[tuple[str, str]]:
     """Return name and description of every shipped scenario, in alphabetical order."""
-    return [(name, describe("library", "scenario", name)) for name in shipped("library")]
+    return [(name, _description("library", "scenario", name)) for name in shipped("library")]
 
 
 def stacks() -> list[tuple[str, str]]:
     """Return name and description of every shipped stack profile, in alphabetical order."""
-    return [(name, describe("stacks", "stack", name)) for name in shipped("stacks")]
+    return [(name, _description("stacks", "stack", name)) for name in shipped("stacks")]
 
 
-def describe(folder: str, kind: str, name: str) -> str:
+def _description(folder: str, kind: str, name: str) -> str:
     """Return the description that a shipped file gives of itself, on one line."""
     description = read_shipped(folder, kind, name).value.get("description")
     return "" if description is None else " ".join(str(description.value).split())

@@ -10,24 +10,7 @@ from typing import Literal
 from pydantic import Field, model_validator
 
 from scenarios.quantity import Bytes, BytesPerS, Part, Seconds, refuse
-from scenarios.workload import ClosedLoop, Load, Phase, Synthetic, Wave, Workload
-
-__all__ = [
-    "ClosedLoop",
-    "Cluster",
-    "Engine",
-    "LinkSpec",
-    "Load",
-    "Phase",
-    "Run",
-    "Scenario",
-    "Slo",
-    "Synthetic",
-    "TierSpec",
-    "Transfer",
-    "Wave",
-    "Workload",
-]
+from scenarios.workload import Workload
 
 Scope = Literal["worker", "replica", "node", "shared"]
 
@@ -166,7 +149,8 @@ class TierSpec(Part):
         default="hashmap", description="leaf_constrained: a chunk goes only after all that continue it."
     )
     placement: Literal["write-through", "write-back", "none"] = Field(
-        "write-through", description="When computed KV is written here: at once, when the tier above evicts it, never."
+        default="write-through",
+        description="When computed KV is written here: at once, when the tier above evicts it, never.",
     )
     promotion: Literal["always", "never"] | None = Field(
         default=None, description="Whether KV read from a slower tier is kept here; null: memory always, storage never."

@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from math import nan
 
+from sim.attached import KEY_BITS
 from sim.clock import Clock
 from sim.front_end import FrontEnd, FrontEndSettings
-from sim.hierarchy import KEY_BITS
 from sim.policies.base import RoutingPolicy
 from sim.recording import COMPLETED, REJECTED, OccupancyLog, RequestLog
 from sim.replica import Replica

@@ -10,6 +10,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from math import ceil, sqrt
+from typing import Final
+
+UNLIMITED_STEPS: Final = 1 << 40
+"""More steps than any request has: the lines hold until something else changes."""
 
 
 @dataclass(slots=True)  # never changed once made, but not frozen: a frozen one takes three times as long to make
@@ -100,7 +104,3 @@ def decode_run(
         if meet < valid_steps:
             crossing = max(ceil(meet), 1)
     return DecodeRun(anchor_s, overhead_s, first, first_slope, then, then_slope, valid_steps, crossing)
-
-
-UNLIMITED_STEPS = 1 << 40
-"""More steps than any request has: the lines hold until something else changes."""

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from sim.attached import Segment
 from sim.engine_settings import EngineSettings
-from sim.hierarchy import KvHierarchy, Segment
+from sim.hierarchy import KvHierarchy
 from sim.request import Request
 from sim.tier import Tier
 

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Sequence
 
+from sim.attached import Segment
 from sim.clock import COMPLETION, Clock
-from sim.hierarchy import Done, KvHierarchy, Segment
+from sim.hierarchy import KvHierarchy
+from sim.legs import Done
 from sim.request import Request
 from sim.tier import Tier
 

@@ -16,11 +16,12 @@ from typing import Final
 
 from models.roofline import StepCost
 from models.step_table import StepTable
+from sim.attached import Segment
 from sim.clock import COMPLETION, STEP, Clock, Wakeup
 from sim.decode_batch import DecodeBatch
 from sim.decode_jumps import DecodeJumps
 from sim.engine_settings import EngineSettings
-from sim.hierarchy import KvHierarchy, Segment
+from sim.hierarchy import KvHierarchy
 from sim.kv_blocks import KvBlocks
 from sim.kv_transfers import KvTransfers
 from sim.recording import TokenIntervals

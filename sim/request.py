@@ -19,6 +19,8 @@ class Request:
         Ids of the prompt's full chunks, head first.
     arrived_at_s : float
         When the client sent it [s].
+    tiers : int
+        How many tiers there are, HBM included.
     on_end : callable or None
         Called with the request when it has ended (closed loops send the next one).
     """

@@ -11,9 +11,9 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 
+from sim.attached import Segment
 from sim.decode_batch import DecodeBatch, Prefill
 from sim.engine_settings import EngineSettings
-from sim.hierarchy import Segment
 from sim.kv_blocks import KvBlocks
 from sim.request import Request
 

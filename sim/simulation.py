@@ -9,6 +9,7 @@ from typing import Any, Final
 
 from models.errors import InputError
 from sim.books import check_books
+from sim.bottleneck import ReplicaTime
 from sim.clock import ARRIVAL, Clock, Wakeup
 from sim.cluster import Cluster
 from sim.flows import FlowNetwork
@@ -16,7 +17,7 @@ from sim.link_use import link_use
 from sim.percentiles import PercentileRule
 from sim.recording import LinkMeter, OccupancyLog, TokenIntervals, TransferLog
 from sim.result import SimulationResult, versions
-from sim.summary import ReplicaTime, measured_mask, measured_window, summarise
+from sim.summary import measured_mask, measured_window, summarise
 from sim.workload import Phase
 
 Progress = Callable[[float | None, int], None]

@@ -9,19 +9,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from sim.bottleneck import ReplicaTime, name_bottleneck
-from sim.percentiles import PERCENTILE_RULES, PercentileRule, percentile
+from sim.percentiles import PercentileRule, percentile
 from sim.recording import COMPLETED, REJECTED, Columns, TokenIntervals
-
-__all__ = [
-    "PERCENTILE_RULES",
-    "PercentileRule",
-    "ReplicaTime",
-    "distribution",
-    "measured_mask",
-    "measured_window",
-    "percentile",
-    "summarise",
-]
 
 _PARTS: Final = ("queue", "load", "compute", "other")
 _QUANTILES: Final = {"p50": 0.5, "p90": 0.9, "p99": 0.99}

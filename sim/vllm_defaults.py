@@ -54,4 +54,4 @@ def engine_defaults(version: str, hbm_bytes: int, accelerator: str, where: str) 
             max_num_batched_tokens=8_192 if large else 2_048,
             max_num_seqs=1_024 if large else 256,
         )
-    raise ScenarioError(where, f"engine.version is '{version}'; the defaults of 0.20 and 0.33 are known")
+    raise ScenarioError(where, f"is '{version}'; the defaults of 0.20 and 0.33 are known")

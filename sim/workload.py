@@ -6,7 +6,7 @@ A driver's ``start`` sends its first requests and ``on_done`` is called once whe
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Final, Protocol
 
 import numpy as np
@@ -65,6 +65,8 @@ class OpenLoop:
         Arrival times are divided by this; the order, and so the reuse, stays.
     limit : int or None
         Stop after so many requests.
+    expected : int or None
+        How many requests the trace is known to hold, for :meth:`fraction_done`.
     """
 
     trace: Trace
@@ -120,7 +122,7 @@ class OpenLoop:
 
     def fraction_done(self) -> float | None:
         """Return ended over expected requests, where their number is known."""
-        total = self.limit if self.expected is None else self.expected
+        total = min((n for n in (self.limit, self.expected) if n is not None), default=None)
         return None if total is None else min(self._ended / total, 1.0)
 
 
@@ -239,6 +241,8 @@ class Wave:
         What is sent.
     requests : int
         How many (for each replica where ``per_replica``).
+    random : Generator
+        Draws jitter and order.
     first_session : int
         Number of the first context.
     jitter_s : float
@@ -247,8 +251,6 @@ class Wave:
         Whether contexts arrive in random order.
     per_replica : bool
         Every replica has its own clients and contexts.
-    random : Generator
-        Draws jitter and order.
     """
 
     contexts: Contexts
@@ -305,5 +307,5 @@ class Phase:
 
     name: str
     driver: Driver
-    clear: tuple[str, ...] = field(default=())
+    clear: tuple[str, ...] = ()
     restart: bool = False

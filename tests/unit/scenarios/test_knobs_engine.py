@@ -188,5 +188,5 @@ def test_defaults_follow_version_and_gpu(version, gib, accelerator, utilization,
 
 
 def test_an_unknown_version_is_refused():
-    with pytest.raises(ScenarioError, match=r"engine.version is '0.1'; the defaults of 0.20 and 0.33 are known"):
+    with pytest.raises(ScenarioError, match=r"^small.yaml: is '0.1'; the defaults of 0.20 and 0.33 are known"):
         engine_defaults("0.1", 80 << 30, "h100-sxm", "small.yaml")

@@ -9,22 +9,8 @@ from hypothesis import strategies as st
 
 from models.errors import InputError
 from scenarios.loader import load_scenario, resolved
-from scenarios.schema import (
-    ClosedLoop,
-    Cluster,
-    Engine,
-    LinkSpec,
-    Load,
-    Phase,
-    Run,
-    Scenario,
-    Slo,
-    Synthetic,
-    TierSpec,
-    Transfer,
-    Wave,
-    Workload,
-)
+from scenarios.schema import Cluster, Engine, LinkSpec, Run, Scenario, Slo, TierSpec, Transfer
+from scenarios.workload import ClosedLoop, Load, Phase, Synthetic, Wave, Workload
 
 PARTS = (
     ClosedLoop,

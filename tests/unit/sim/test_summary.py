@@ -6,11 +6,12 @@ import math
 import numpy as np
 import pytest
 
+from sim.bottleneck import ReplicaTime
 from sim.flows import READ, WRITE
 from sim.link_use import link_use
-from sim.percentiles import rank_positions
+from sim.percentiles import percentile, rank_positions
 from sim.recording import COMPLETED, REJECTED, Columns, LinkMeter, RequestLog, TokenIntervals
-from sim.summary import ReplicaTime, distribution, measured_mask, measured_window, percentile, summarise
+from sim.summary import distribution, measured_mask, measured_window, summarise
 
 NAN = math.nan
 IDLE = ReplicaTime(compute_fraction=0.2, load_stall_fraction=0.1)

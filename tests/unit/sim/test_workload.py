@@ -1,9 +1,12 @@
 """Chunk sizes, contexts and what drivers refuse (what they send: tests/property/test_runs.py)."""
 
+import numpy as np
 import pytest
 from engine_kit import prepared, scenario, serve, table
 
 from models.errors import ScenarioError
+from sim.synthetic import ChatGenerator
+from sim.traces.record import TraceRecord
 from sim.workload import ClosedLoop, Contexts, OpenLoop, Wave, blocks_per_chunk
 
 
@@ -26,8 +29,6 @@ def test_chunks_of_several_blocks_are_named_by_their_last():
         name, block_tokens, has_prefixes = "listed", 16, True
 
         def records(self):
-            from sim.traces.record import TraceRecord
-
             # The second prompt differs in block 2 only: chunk (1, 2) is another one, and so is all behind it.
             return iter(
                 [
@@ -61,12 +62,12 @@ def test_clients_of_one_replica_share_nothing_with_anothers():
 
 
 def test_fractions_done_end_at_one():
-    import numpy as np
-
     contexts = Contexts(prompt_tokens=65, output_tokens=1, chunk_tokens=32)
     for driver in (
         ClosedLoop(contexts=contexts, concurrency=2, requests=5),
         Wave(contexts=contexts, requests=5, random=np.random.default_rng(0)),
+        OpenLoop(trace=ChatGenerator(requests=9).trace(), chunk_blocks=1, expected=9, limit=5),
+        OpenLoop(trace=ChatGenerator(requests=9).trace(), chunk_blocks=1, expected=9, limit=50),
     ):
         assert driver.fraction_done() == 0.0
         prepared(scenario(), driver).run()
