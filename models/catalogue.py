@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from importlib import resources
 from importlib.resources.abc import Traversable
 from pathlib import Path
-from typing import Any, Final, Literal, get_args
+from typing import Any, Final, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
@@ -16,8 +16,6 @@ from models.units import parse_quantity
 from models.yaml_files import read_mapping
 
 Status = Literal["measured", "datasheet", "fitted", "derived", "announced", "assumed"]
-STATUSES: Final[tuple[str, ...]] = get_args(Status)
-_FIGURE_KEYS: Final = ("value", "unit", "source", "status", "spread", "note", "unverified")
 
 
 class _Strict(BaseModel):
@@ -39,6 +37,9 @@ class Figure(_Strict):
     def text(self) -> str:
         """The figure as a person writes it, such as '3350 GB/s'."""
         return f"{self.value:.15g} {self.unit}".strip()
+
+
+_FIGURE_KEYS: Final = tuple(Figure.model_fields)
 
 
 class Curve(_Strict):

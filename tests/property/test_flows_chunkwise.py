@@ -85,7 +85,7 @@ def alone(draw: st.DrawFn) -> Case:
     in_flight = draw(st.sampled_from([1, 1, 2, 4, 32]))
     load = Load(
         path=draw(st.integers(0, len(paths) - 1)),
-        rounds=draw(st.integers(1, 30)),
+        rounds=draw(st.integers(1, 12)),
         in_flight=in_flight,
         processes=draw(st.sampled_from([1, 1, 2, 8])),
         missing=draw(st.integers(0, in_flight - 1)),

@@ -134,11 +134,3 @@ def test_the_version_is_that_of_the_distribution(tmp_path: Path) -> None:
         expected = "kvtier (not installed: no version)"
     done = run_python("from scenarios.cli import main; sys.exit(main(['--version']))", cwd=tmp_path)
     assert (done.returncode, done.stdout.strip()) == (0, expected)
-
-
-@pytest.mark.parametrize("verb", ["", "run", "trace", "trace info", "list", "show"])
-def test_every_help_text_shows_an_example(verb: str, capsys: pytest.CaptureFixture[str]) -> None:
-    from scenarios.cli import main
-
-    assert main([*verb.split(), "--help"]) == 0
-    assert f"Example: kvtier {verb}".strip() in capsys.readouterr().out

@@ -1,9 +1,12 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import pytest
 from engine_kit import Row, Rows, made_up_cost, scenario, serve, table
 
+from scenarios.build import simulate
+from scenarios.loader import load_scenario
 from sim.policies.base import ROUTING, ReplicaView, RoutingPolicy
 
 
@@ -56,6 +59,31 @@ def test_prefix_aware_weighs_the_hit_against_the_queue() -> None:
 
 def test_prefix_aware_ties_go_to_the_least_loaded_then_the_lowest_index() -> None:
     assert choices("prefix-aware", [Replica(0, 50), Replica(1, 20), Replica(2, 20)]) == [1]
+
+
+# On a cluster --------------------------------------------------------------------------------------------------------
+
+TWO = """\
+name: two
+llm: llama-3.1-8b
+cluster: {accelerator: h100-sxm, replicas: 2, router: %s}
+tiers:
+  hbm: {capacity: 10 GB}
+  dram: {device: ddr5, capacity: 50 GB}
+  fabric: {device: fx100, capacity: 10 TB}
+workload: {synthetic: {generator: chat, requests: 300, session_rate_per_s: 0.2}}
+"""
+
+
+def fabric_hits(tmp_path: Path, router: str) -> int:
+    path = tmp_path / f"{router}.yaml"
+    path.write_text(TWO % router)
+    return int(simulate(load_scenario(str(path))).summary()["tiers"]["fabric"]["hit_tokens"])
+
+
+def test_prefix_aware_routing_reads_less_from_the_shared_array(tmp_path: Path) -> None:
+    # It sends a conversation back to where its KV is, although the array would serve it anywhere.
+    assert fabric_hits(tmp_path, "prefix-aware") < 0.5 * fabric_hits(tmp_path, "round-robin")
 
 
 @pytest.mark.parametrize("name", ROUTING.names())

@@ -1,8 +1,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -144,11 +142,3 @@ def test_jsonable_knows_no_nan_and_no_numpy() -> None:
         1: (np.array([1.5, np.nan]), "x"),
     }
     assert jsonable(value) == {"a": None, "b": [3, True, None], "1": [[1.5, None], "x"]}
-
-
-def test_importing_the_result_loads_nothing_heavy() -> None:
-    heavy = ("pandas", "matplotlib", "scipy", "pyarrow")
-    code = f"import sys, sim.result, sim.summary; print([m for m in {heavy} if m in sys.modules])"
-    root = Path(__file__).parents[3]
-    done = subprocess.run([sys.executable, "-c", code], cwd=root, capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "[]"

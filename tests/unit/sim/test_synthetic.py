@@ -175,7 +175,8 @@ def test_memory_grows_with_the_sessions_under_way_only():
         tracemalloc.stop()
         return peak
 
-    assert peak_bytes(60_000) < 1.25 * peak_bytes(15_000)
+    # Past the first ten minutes, in which the sessions under way build up.
+    assert peak_bytes(20_000) < 1.25 * peak_bytes(5_000)
 
 
 @pytest.mark.parametrize(
