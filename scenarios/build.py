@@ -12,7 +12,7 @@ from models.roofline import StepCost, kv_capacity_bytes, step_cost
 from models.step_table import StepTable, load_step_table
 from scenarios.loader import resolved
 from scenarios.loads import Loads
-from scenarios.schema import Scenario
+from scenarios.schema import Engine, Scenario
 from scenarios.topology import Geometry, Topology, geometry
 from sim.clock import Clock
 from sim.cluster import Cluster
@@ -80,12 +80,7 @@ def build(scenario: Scenario) -> Simulation:
         clock=clock,
         replicas=replicas,
         router=ROUTING.create(scenario.cluster.router),
-        front_end=FrontEndSettings(
-            latency_s=scenario.engine.request_latency,
-            tokenize_tokens_per_s=scenario.engine.tokenize_tokens_per_s,
-            batch_wait_s=scenario.engine.tokenize_batch_wait,
-            max_model_len=scenario.engine.max_model_len,
-        ),
+        front_end=_front_end(scenario.engine),
         log=log,
         occupancy=occupancy,
         tiers=pools,
@@ -108,6 +103,15 @@ def build(scenario: Scenario) -> Simulation:
         scenario=resolved(scenario),
         seed=scenario.run.seed,
         warnings=[*loads.warnings, *_caveat_lines(caveats.items())],
+    )
+
+
+def _front_end(engine: Engine) -> FrontEndSettings:
+    return FrontEndSettings(
+        latency_s=engine.request_latency,
+        tokenize_tokens_per_s=engine.tokenize_tokens_per_s,
+        batch_wait_s=engine.tokenize_batch_wait,
+        max_model_len=engine.max_model_len,
     )
 
 

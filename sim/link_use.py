@@ -6,9 +6,9 @@ from typing import Final
 
 import numpy as np
 
-from sim.flows import READ, WRITE
+from sim.arrays import Floats
+from sim.flows import READ, WRITE, Link
 from sim.recording import LinkMeter
-from sim.recording.tables import Floats
 
 # The rule of reports R2 and R3 for "busy" seconds in their iostat columns: seconds above 0.5 GB/s.
 _BUSY_ABOVE_BYTES_PER_S: Final = 0.5e9
@@ -18,11 +18,9 @@ _BUSY_ABOVE_SHARE: Final = 0.1
 
 def link_use(
     meter: LinkMeter,
-    link: int,
+    index: int,
+    link: Link,
     *,
-    read_capacity_bytes_per_s: float,
-    write_capacity_bytes_per_s: float,
-    duplex: bool,
     busy_s: float,
     from_s: float,
     to_s: float,
@@ -31,12 +29,9 @@ def link_use(
 
     Parameters
     ----------
-    meter, link : LinkMeter, int
-        Where the bytes were counted, and the link's index there.
-    read_capacity_bytes_per_s, write_capacity_bytes_per_s : float
-        Delivered capacity [B/s], > 0.
-    duplex : bool
-        Whether the directions do not disturb each other. Where they do, their shares of the capacity add up.
+    meter, index, link : LinkMeter, int, Link
+        Where the bytes were counted, under which index, and what could have been carried. Where the directions disturb
+        each other, their shares of the capacity add up.
     busy_s : float
         Time in which at least one flow was on the link, within the measured time [s].
     from_s, to_s : float
@@ -51,25 +46,25 @@ def link_use(
     capacity: of the busy bins' mean, and of bytes over *busy_s* (bursts shorter than a bin show only there).
     ``busy_utilisation`` joins both directions: the larger where they are duplex, else their sum.
     """
-    time_s, read, write = meter.timeline(link)
+    time_s, read, write = meter.timeline(index)
     if from_s <= 0.0 and to_s >= (time_s[-1] if time_s.size else 0.0):
         inside = np.ones(time_s.size)
-        read_bytes, write_bytes = meter.total_bytes(link, READ), meter.total_bytes(link, WRITE)
+        read_bytes, write_bytes = meter.total_bytes(index, READ), meter.total_bytes(index, WRITE)
     else:
         overlap_s = np.minimum(time_s + meter.bin_s, to_s) - np.maximum(time_s, from_s)
         inside = np.clip(overlap_s / meter.bin_s, 0.0, 1.0)
         read_bytes, write_bytes = (float(np.sum(rate * inside)) * meter.bin_s for rate in (read, write))
     read, write = read[inside > 0.0], write[inside > 0.0]
-    slower_way_bytes_per_s = min(read_capacity_bytes_per_s, write_capacity_bytes_per_s)
+    slower_way_bytes_per_s = min(link.read_bytes_per_s, link.write_bytes_per_s)
     threshold = min(_BUSY_ABOVE_BYTES_PER_S, _BUSY_ABOVE_SHARE * slower_way_bytes_per_s)
     read_mean, write_mean = _busy_mean(read, threshold), _busy_mean(write, threshold)
     per_s = 1.0 / busy_s if busy_s > 0.0 else 0.0
-    read_share = max(read_bytes * per_s, read_mean or 0.0) / read_capacity_bytes_per_s
-    write_share = max(write_bytes * per_s, write_mean or 0.0) / write_capacity_bytes_per_s
+    read_share = max(read_bytes * per_s, read_mean or 0.0) / link.read_bytes_per_s
+    write_share = max(write_bytes * per_s, write_mean or 0.0) / link.write_bytes_per_s
     joined = max(read_share, write_share)
-    if not duplex:
-        shares = read / read_capacity_bytes_per_s + write / write_capacity_bytes_per_s
-        overall = (read_bytes / read_capacity_bytes_per_s + write_bytes / write_capacity_bytes_per_s) * per_s
+    if not link.duplex:
+        shares = read / link.read_bytes_per_s + write / link.write_bytes_per_s
+        overall = (read_bytes / link.read_bytes_per_s + write_bytes / link.write_bytes_per_s) * per_s
         joined = max(overall, _busy_mean(shares, _BUSY_ABOVE_SHARE) or 0.0)
     span_s = to_s - from_s
     return {
@@ -80,8 +75,8 @@ def link_use(
         "busy_mean_bytes_per_s": _busy_mean(read + write, threshold),
         "read_busy_mean_bytes_per_s": read_mean,
         "write_busy_mean_bytes_per_s": write_mean,
-        "read_capacity_bytes_per_s": read_capacity_bytes_per_s,
-        "write_capacity_bytes_per_s": write_capacity_bytes_per_s,
+        "read_capacity_bytes_per_s": link.read_bytes_per_s,
+        "write_capacity_bytes_per_s": link.write_bytes_per_s,
         "read_utilisation": min(read_share, 1.0),
         "write_utilisation": min(write_share, 1.0),
         "busy_utilisation": min(joined, 1.0),

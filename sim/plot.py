@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from models.units import format_bytes
+from sim.arrays import Floats
 from sim.recording import COMPLETED
-from sim.recording.tables import Floats
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -12,7 +12,8 @@ import numpy as np
 
 from models.errors import UnknownNameError
 from sim import plot, result_files
-from sim.recording.tables import Columns, Ints, Labels
+from sim.arrays import Ints
+from sim.recording.tables import Columns, Labels
 
 if TYPE_CHECKING:
     import pandas as pd

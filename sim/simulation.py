@@ -259,9 +259,7 @@ class Simulation:
             link.name: link_use(
                 self.meter,
                 index,
-                read_capacity_bytes_per_s=link.read_bytes_per_s,
-                write_capacity_bytes_per_s=link.write_bytes_per_s,
-                duplex=link.duplex,
+                link,
                 busy_s=ended.busy_s[index] - began.busy_s[index],
                 from_s=from_s,
                 to_s=max(to_s, ended.at_s) if self.measurement.phase is None else to_s,

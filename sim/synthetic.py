@@ -12,13 +12,11 @@ from itertools import repeat
 from typing import ClassVar, Protocol
 
 import numpy as np
-from numpy.typing import NDArray
 
 from models.errors import InputError
+from sim.arrays import Floats
 from sim.registry import Registry
 from sim.traces.record import NO_ID, Trace, TraceRecord
-
-FloatArray = NDArray[np.float64]
 
 
 class Generator(Protocol):
@@ -40,7 +38,7 @@ class _LognormalMix:
     first: tuple[float, float]
     second: tuple[float, float]
 
-    def draw(self, random: np.random.Generator, n: int) -> FloatArray:
+    def draw(self, random: np.random.Generator, n: int) -> Floats:
         """Return *n* values in the unit that the pairs were fitted in."""
         is_first = random.random(n) < self.share
         normal = random.standard_normal(n)
@@ -214,7 +212,7 @@ class _Draws:
     def __init__(self, seed: int) -> None:
         children = iter(np.random.SeedSequence(seed).spawn(10))
 
-        def stream(draw: Callable[[np.random.Generator, int], FloatArray]) -> Iterator[float]:
+        def stream(draw: Callable[[np.random.Generator, int], Floats]) -> Iterator[float]:
             return _batches(np.random.default_rng(next(children)), draw)
 
         def uniform() -> Iterator[float]:
@@ -235,7 +233,7 @@ class _Draws:
         self.growth = stream(_GROWTH.draw)
 
 
-def _batches(random: np.random.Generator, draw: Callable[[np.random.Generator, int], FloatArray]) -> Iterator[float]:
+def _batches(random: np.random.Generator, draw: Callable[[np.random.Generator, int], Floats]) -> Iterator[float]:
     for n in repeat(_BATCH):
         yield from draw(random, n).tolist()
 

@@ -8,8 +8,9 @@ from typing import Final
 
 import numpy as np
 
+from sim.arrays import Floats, Ints
 from sim.percentiles import PercentileRule, rank_positions
-from sim.recording.tables import BUFFERED_ROWS, Floats, Ints, expand
+from sim.recording.tables import BUFFERED_ROWS, expand
 
 _DTYPE: Final = np.dtype([("first_s", "f8"), ("last_s", "f8"), ("steps", "i8"), ("tokens", "i8")])
 

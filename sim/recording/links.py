@@ -8,7 +8,8 @@ from typing import Final
 
 import numpy as np
 
-from sim.recording.tables import BUFFERED_ROWS, Columns, Floats, Ints, Labels, expand
+from sim.arrays import Floats, Ints
+from sim.recording.tables import BUFFERED_ROWS, Columns, Labels, expand
 
 _DTYPE: Final = np.dtype([("class_id", "i8"), ("t0_s", "f8"), ("t1_s", "f8"), ("n_bytes", "f8")])
 

@@ -8,8 +8,8 @@ from typing import Any, Final, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-Floats: TypeAlias = NDArray[np.float64]
-Ints: TypeAlias = NDArray[np.int64]
+from sim.arrays import Ints
+
 # One table: arrays of equal length by column name. Any: a table mixes integer and float columns.
 Columns: TypeAlias = dict[str, NDArray[Any]]
 # For a column of small integer codes, the word that each code stands for.

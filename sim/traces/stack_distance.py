@@ -7,12 +7,11 @@ updated reference by reference: a million references take about a second.
 """
 
 import numpy as np
-from numpy.typing import NDArray
 
-IntArray = NDArray[np.int64]
+from sim.arrays import Ints
 
 
-def previous_references(ids: IntArray) -> IntArray:
+def previous_references(ids: Ints) -> Ints:
     """Return for each reference the index of the one before it to the same id, or -1 for the first."""
     order = np.argsort(ids, kind="stable")
     in_order = ids[order]
@@ -22,7 +21,7 @@ def previous_references(ids: IntArray) -> IntArray:
     return previous
 
 
-def lru_stack_distances(previous: IntArray) -> IntArray:
+def lru_stack_distances(previous: Ints) -> Ints:
     """Return the number of other ids referenced between two references to an id, for each that is not its first.
 
     *previous* comes from `previous_references`. An LRU cache hits exactly where the distance is below its capacity.
@@ -37,14 +36,14 @@ def lru_stack_distances(previous: IntArray) -> IntArray:
     return firsts_before + _smaller_to_the_left(_ranks(before)) - (before + 1)
 
 
-def _ranks(values: IntArray) -> IntArray:
+def _ranks(values: Ints) -> Ints:
     """Return the rank from 0 of each of some distinct values."""
     ranks = np.empty(len(values), dtype=np.int64)
     ranks[np.argsort(values)] = np.arange(len(values))
     return ranks
 
 
-def _smaller_to_the_left(ranks: IntArray) -> IntArray:
+def _smaller_to_the_left(ranks: Ints) -> Ints:
     """Return for each entry of a permutation how many entries left of it are smaller.
 
     Two ranks differ first in one bit; the pair is counted at that bit, where the entries that agree in all higher bits
@@ -54,7 +53,7 @@ def _smaller_to_the_left(ranks: IntArray) -> IntArray:
     counts = np.zeros(1 << n_bits, dtype=np.int64)
     padded = np.arange(1 << n_bits, dtype=np.int64)
     padded[: len(ranks)] = ranks
-    groups: IntArray = padded.reshape(1, -1)
+    groups: Ints = padded.reshape(1, -1)
     for bit in reversed(range(n_bits)):
         upper = (groups >> bit) & 1 == 1
         lower_so_far = np.cumsum(~upper, axis=1)

@@ -12,10 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from models.errors import TraceError
+from sim.arrays import Floats, Ints
 from sim.traces.record import NO_ID, Trace
-from sim.traces.stack_distance import IntArray, lru_stack_distances, previous_references
-
-FloatArray = NDArray[np.float64]
+from sim.traces.stack_distance import lru_stack_distances, previous_references
 
 COUNT_WINDOW_S = 60
 WORKING_SET_WINDOWS_S = (60, 300, 600)
@@ -100,12 +99,12 @@ def format_statistics(statistics: dict[str, Any]) -> list[tuple[str, str]]:
 class _Columns:
     """The records of a trace as arrays; `ids` holds the blocks of all requests one after another."""
 
-    arrived_at_s: FloatArray
-    prompt_tokens: IntArray
-    output_tokens: IntArray
+    arrived_at_s: Floats
+    prompt_tokens: Ints
+    output_tokens: Ints
     n_sessions: int | None
-    ids: IntArray
-    request_of_id: IntArray
+    ids: Ints
+    request_of_id: Ints
     is_partial: NDArray[np.bool_]
 
     def without_partial_blocks(self) -> "_Columns":
@@ -154,7 +153,7 @@ def _collect(trace: Trace) -> _Columns:
     )
 
 
-def _arrival_statistics(arrived_at_s: FloatArray) -> dict[str, Any]:
+def _arrival_statistics(arrived_at_s: Floats) -> dict[str, Any]:
     since_first_s = arrived_at_s - arrived_at_s[0]
     n_windows = int(since_first_s[-1] // COUNT_WINDOW_S)
     counts = np.bincount((since_first_s // COUNT_WINDOW_S).astype(np.int64))[:n_windows]
@@ -170,7 +169,7 @@ def _cv(values: NDArray[Any]) -> float | None:
     return float(values.std() / values.mean()) if values.any() else None
 
 
-def _length_statistics(lengths_tokens: IntArray) -> dict[str, Any]:
+def _length_statistics(lengths_tokens: Ints) -> dict[str, Any]:
     return {
         "mean": float(lengths_tokens.mean()),
         **_percentiles(lengths_tokens, _LENGTH_PERCENTILES),
@@ -207,19 +206,17 @@ def _block_statistics(columns: _Columns, block_tokens: int) -> dict[str, Any]:
     }
 
 
-def _unbroken(reused: NDArray[np.bool_], request_of_id: IntArray) -> NDArray[np.bool_]:
+def _unbroken(reused: NDArray[np.bool_], request_of_id: Ints) -> NDArray[np.bool_]:
     """Return which references hit in an infinite cache: those with no first use in the same prompt up to them."""
-    misses: IntArray = np.cumsum(~reused)
+    misses: Ints = np.cumsum(~reused)
     # Misses of the earlier requests, at each reference: the count before the first block of its own request.
     starts = np.flatnonzero(np.diff(request_of_id, prepend=-1))
     n_ids = np.diff(starts, append=len(request_of_id))
-    misses_before: IntArray = np.repeat(misses[starts] - ~reused[starts], n_ids)
+    misses_before: Ints = np.repeat(misses[starts] - ~reused[starts], n_ids)
     return np.equal(misses, misses_before)
 
 
-def _working_set_blocks(
-    referenced_at_s: FloatArray, previous: IntArray, window_s: float, arrived_at_s: FloatArray
-) -> float | None:
+def _working_set_blocks(referenced_at_s: Floats, previous: Ints, window_s: float, arrived_at_s: Floats) -> float | None:
     """Return the mean number of distinct blocks in a window [blocks], or None if the trace is no longer than it."""
     first_s, last_s = arrived_at_s[0], arrived_at_s[-1] - window_s
     if last_s <= first_s:

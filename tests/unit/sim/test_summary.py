@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from sim.bottleneck import ReplicaTime
-from sim.flows import READ, WRITE
+from sim.flows import READ, WRITE, Link
 from sim.link_use import link_use
 from sim.percentiles import percentile, rank_positions
 from sim.recording import COMPLETED, REJECTED, Columns, LinkMeter, RequestLog, TokenIntervals
@@ -155,9 +155,7 @@ def metered(read_bytes: float = 60e9, *, busy_s: float = 6.0, duplex: bool = Tru
     return link_use(
         meter,
         0,
-        read_capacity_bytes_per_s=10e9,
-        write_capacity_bytes_per_s=10e9,
-        duplex=duplex,
+        Link("fabric", 10e9, 10e9, duplex=duplex),
         busy_s=busy_s,
         from_s=0.0,
         to_s=10.0,
@@ -188,9 +186,7 @@ def test_a_measured_window_cuts_the_bytes() -> None:
     slow = link_use(
         meter,
         0,
-        read_capacity_bytes_per_s=0.2e9,
-        write_capacity_bytes_per_s=10e9,
-        duplex=True,
+        Link("slow", 0.2e9, 10e9),
         busy_s=2.5,
         from_s=4.0,
         to_s=6.5,
