@@ -17,13 +17,7 @@ _BUSY_ABOVE_SHARE: Final = 0.1
 
 
 def link_use(
-    meter: LinkMeter,
-    index: int,
-    link: Link,
-    *,
-    busy_s: float,
-    from_s: float,
-    to_s: float,
+    meter: LinkMeter, index: int, link: Link, *, busy_s: float, from_s: float, to_s: float
 ) -> dict[str, float | None]:
     """Return one entry of the ``links`` part of a summary; None where the link was never busy.
 

@@ -17,7 +17,7 @@ from sim.link_use import link_use
 from sim.percentiles import PercentileRule
 from sim.recording import LinkMeter, OccupancyLog, TokenIntervals, TransferLog
 from sim.result import SimulationResult, versions
-from sim.summary import measured_mask, measured_window, summarise
+from sim.summary import Recorded, measured_mask, measured_window, summarise
 from sim.workload import Phase
 
 Progress = Callable[[float | None, int], None]
@@ -205,9 +205,8 @@ class Simulation:
         measured = measured_mask(requests, warmup_s=measurement.warmup_s, phase=measurement.phase)
         from_s, to_s = measured_window(requests, measured)
         events = self.clock.events_scheduled()
-        warnings = [*self.warnings, *self._notes()]
-        summary = summarise(
-            requests,
+        recorded = Recorded(
+            requests=requests,
             measured=measured,
             intervals=self.intervals,
             tiers=self._tier_figures(began, ended),
@@ -216,9 +215,7 @@ class Simulation:
             replica_time=self._replica_time(began, ended),
             wall_s=wall_s,
             events=events,
-            warnings=warnings,
-            rule=measurement.rule,
-            slo=measurement.slo or None,
+            warnings=[*self.warnings, *self._notes()],
         )
         columns = {
             "requests": requests,
@@ -238,7 +235,7 @@ class Simulation:
             seed=self.seed,
             provenance=provenance,
             columns=columns,
-            summary_values=summary,
+            summary_values=summarise(recorded, rule=measurement.rule, slo=measurement.slo or None),
             labels=labels,
         )
 

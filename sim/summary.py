@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
@@ -45,22 +46,9 @@ def measured_window(requests: Columns, measured: NDArray[np.bool_]) -> tuple[flo
     return float(requests["arrived_at_s"][measured].min()), float(requests["finished_at_s"][completed].max())
 
 
-def summarise(
-    requests: Columns,
-    *,
-    measured: NDArray[np.bool_],
-    intervals: TokenIntervals,
-    tiers: Mapping[str, Mapping[str, float]],
-    links: Mapping[str, Mapping[str, Any]],
-    loading_links: Mapping[str, Sequence[str]],
-    replica_time: ReplicaTime,
-    wall_s: float,
-    events: int,
-    warnings: Sequence[str] = (),
-    rule: PercentileRule = "linear",
-    slo: Mapping[str, float | None] | None = None,
-) -> dict[str, Any]:
-    """Return the summary of a run: plain numbers, strings and None, ready for JSON.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recorded:
+    """What a run wrote down, as far as its summary shows it.
 
     Parameters
     ----------
@@ -84,25 +72,50 @@ def summarise(
         Wall time of the simulation [s] and events of its clock; requests per wall second count all requests.
     warnings : sequence of str
         Shown as they are.
-    rule : PercentileRule
-        How percentiles are read off.
-    slo : mapping, optional
-        Limits ``ttft_s``, ``tpot_s``, ``itl_s`` [s], None for no limit; ``itl_s`` holds for a request's longest gap.
+    """
+
+    requests: Columns
+    measured: NDArray[np.bool_]
+    intervals: TokenIntervals
+    tiers: Mapping[str, Mapping[str, float]]
+    links: Mapping[str, Mapping[str, Any]]
+    loading_links: Mapping[str, Sequence[str]]
+    replica_time: ReplicaTime
+    wall_s: float
+    events: int
+    warnings: Sequence[str] = ()
+
+
+def summarise(
+    run: Recorded, *, rule: PercentileRule = "linear", slo: Mapping[str, float | None] | None = None
+) -> dict[str, Any]:
+    """Return the summary of a run: plain numbers, strings and None, ready for JSON.
+
+    *rule* says how percentiles are read off. *slo* has limits ``ttft_s``, ``tpot_s`` and ``itl_s`` [s], None for no
+    limit; ``itl_s`` holds for a request's longest gap.
 
     Raises
     ------
     ValueError
         If a tier lacks a counter or the requests table has no hit tokens for it.
     """
+    requests, measured = run.requests, run.measured
     completed = measured & (requests["state"] == COMPLETED)
     done: Columns = {name: column[completed] for name, column in requests.items()}
     from_s, to_s = measured_window(requests, measured)
     makespan_s = to_s - from_s
     parts_s = {part: _mean(done[f"{part}_s"]) for part in _PARTS}
-    load_by_tier_s = {tier: _mean(done[f"load_{tier}_s"]) for tier in tiers if f"load_{tier}_s" in done}
-    tier_rows = {tier: _tier(tier, counters, done) for tier, counters in tiers.items()}
+    load_by_tier_s = {tier: _mean(done[f"load_{tier}_s"]) for tier in run.tiers if f"load_{tier}_s" in done}
+    tiers = {tier: _tier(tier, counters, done) for tier, counters in run.tiers.items()}
     prompt_tokens = int(done["prompt_tokens"].sum())
-    hit_tokens = sum(row["hit_tokens"] for row in tier_rows.values())
+    hit_tokens = sum(row["hit_tokens"] for row in tiers.values())
+    bottleneck = name_bottleneck(
+        parts_s=parts_s,
+        load_by_tier_s=load_by_tier_s,
+        links=run.links,
+        loading_links=run.loading_links,
+        replica_time=run.replica_time,
+    )
     summary: dict[str, Any] = {
         "requests": {
             "submitted": int(measured.sum()),
@@ -117,32 +130,27 @@ def summarise(
         },
         "ttft_s": distribution(done["ttft_s"], rule),
         "tpot_s": distribution(done["tpot_s"], rule),
-        "itl_s": _interval_distribution(intervals, rule),
+        "itl_s": _interval_distribution(run.intervals, rule),
         "e2e_s": distribution(done["e2e_s"], rule),
         "ttft_parts_s": parts_s,
         "load_by_tier_s": load_by_tier_s,
         "hit_ratio_tokens": hit_tokens / prompt_tokens if prompt_tokens else None,
-        "tiers": tier_rows,
-        "links": {name: dict(use) for name, use in links.items()},
+        "tiers": tiers,
+        "links": {name: dict(use) for name, use in run.links.items()},
         "preemptions": int(requests["preemptions"][measured].sum()),
-        "bottleneck": name_bottleneck(
-            parts_s=parts_s,
-            load_by_tier_s=load_by_tier_s,
-            links=links,
-            loading_links=loading_links,
-            replica_time=replica_time,
-        ),
-        "warnings": list(warnings),
-        "engine": {
-            "wall_s": wall_s,
-            "requests_per_wall_s": _rate(int(measured.size), wall_s),
-            "events": events,
-        },
+        "bottleneck": bottleneck,
+        "warnings": list(run.warnings),
+        "engine": _engine(run),
         "percentile_rule": rule,
     }
     if slo is not None:
         summary["slo"] = _slo(slo, done, int(measured.sum()), makespan_s)
     return summary
+
+
+def _engine(run: Recorded) -> dict[str, Any]:
+    rate = _rate(int(run.measured.size), run.wall_s)
+    return {"wall_s": run.wall_s, "requests_per_wall_s": rate, "events": run.events}
 
 
 def _tier(tier: str, counters: Mapping[str, float], done: Columns) -> dict[str, Any]:

@@ -2,6 +2,9 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -9,9 +12,9 @@ import pytest
 from sim.bottleneck import ReplicaTime
 from sim.flows import READ, WRITE, Link
 from sim.link_use import link_use
-from sim.percentiles import percentile, rank_positions
+from sim.percentiles import PercentileRule, percentile, rank_positions
 from sim.recording import COMPLETED, REJECTED, Columns, LinkMeter, RequestLog, TokenIntervals
-from sim.summary import distribution, measured_mask, measured_window, summarise
+from sim.summary import Recorded, distribution, measured_mask, measured_window, summarise
 
 NAN = math.nan
 IDLE = ReplicaTime(compute_fraction=0.2, load_stall_fraction=0.1)
@@ -31,20 +34,26 @@ def requests(n: int = 16, *, queue_s: float = 0.0, load_s: float = 2.0) -> Colum
     return log.columns()
 
 
-def summary_of(columns: Columns, **changes: object) -> dict[str, object]:
+def summary_of(
+    columns: Columns,
+    rule: PercentileRule = "linear",
+    slo: Mapping[str, float | None] | None = None,
+    **changes: Any,
+) -> dict[str, Any]:
     intervals = TokenIntervals()
     intervals.add(0.1, 0.1, 10, 16)
-    arguments: dict[str, object] = {
-        "measured": measured_mask(columns),
-        "intervals": intervals,
-        "tiers": {"hbm": COUNTERS, "dram": COUNTERS},
-        "links": {},
-        "loading_links": {},
-        "replica_time": IDLE,
-        "wall_s": 2.0,
-        "events": 99,
-    }
-    return summarise(columns, **(arguments | changes))  # type: ignore[arg-type]  # a test's free choice of arguments
+    recorded = Recorded(
+        requests=columns,
+        measured=measured_mask(columns),
+        intervals=intervals,
+        tiers={"hbm": COUNTERS, "dram": COUNTERS},
+        links={},
+        loading_links={},
+        replica_time=IDLE,
+        wall_s=2.0,
+        events=99,
+    )
+    return summarise(replace(recorded, **changes), rule=rule, slo=slo)
 
 
 def test_percentile_rules_on_sixteen_values() -> None:
@@ -135,7 +144,7 @@ def test_limits_count_rejected_requests_as_missed() -> None:
         "attainment": 8 / 17,
         "goodput_requests_per_s": 8 / 34.0,
     }
-    assert summary_of(requests(), slo={"tpot_s": 0.09})["slo"]["attainment"] == 0.0  # type: ignore[index]
+    assert summary_of(requests(), slo={"tpot_s": 0.09})["slo"]["attainment"] == 0.0
     with pytest.raises(ValueError, match="unknown limits"):
         summary_of(requests(), slo={"ttft": 1.0})
 
