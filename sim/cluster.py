@@ -139,39 +139,27 @@ class Cluster:
 
     def _reject(self, request: Request) -> None:
         self.rejected += 1
-        self.log.append(
-            request.request_id,
-            request.session_id,
-            request.phase,
-            -1,
-            REJECTED,
-            0,
-            request.prompt_tokens,
-            request.output_tokens,
-            0,
-            request.arrived_at_s,
-            nan,
-            nan,
-            nan,
-            nan,
-            nan,
-            nan,
-            nan,
-            request.hit_tokens,
-            request.load_tier_s,
-        )
+        request.queue_s = request.load_s = request.compute_s = nan  # it has no TTFT that these could be parts of
+        self._write_down(request, -1, REJECTED, nan)
         self._ended(request)
 
     def _end(self, replica: int, request: Request) -> None:
         """Write down a request that a replica has served."""
         now = self.clock.now_s
         self.completed += 1
+        self._write_down(request, replica, COMPLETED, now)
+        if now >= self._next_sample_s:
+            self._next_sample_s = now + _SAMPLE_EVERY_S
+            self.sample()
+        self._ended(request)
+
+    def _write_down(self, request: Request, replica: int, state: int, finished_at_s: float) -> None:
         self.log.append(
             request.request_id,
             request.session_id,
             request.phase,
             replica,
-            COMPLETED,
+            state,
             request.preemptions,
             request.prompt_tokens,
             request.output_tokens,
@@ -179,7 +167,7 @@ class Cluster:
             request.arrived_at_s,
             request.admitted_at_s,
             request.first_token_at_s,
-            now,
+            finished_at_s,
             request.queue_s,
             request.load_s,
             request.compute_s,
@@ -187,10 +175,6 @@ class Cluster:
             request.hit_tokens,
             request.load_tier_s,
         )
-        if now >= self._next_sample_s:
-            self._next_sample_s = now + _SAMPLE_EVERY_S
-            self.sample()
-        self._ended(request)
 
     def _ended(self, request: Request) -> None:
         if request.on_end is not None:

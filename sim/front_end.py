@@ -87,14 +87,11 @@ class FrontEnd:
         self._clock.at(self._clock.now_s + tokens / rate, ARRIVAL, done)
 
     def _hand_over(self, batch: list[Callable[[], None]]) -> None:
-        latency_s = self._settings.latency_s
-        if not latency_s:
-            for deliver in batch:
-                deliver()
-            return
-
-        def arrived(_: Wakeup) -> None:
+        def arrived(_: Wakeup | None = None) -> None:
             for deliver in batch:
                 deliver()
 
-        self._clock.at(self._clock.now_s + latency_s, ARRIVAL, arrived)
+        if self._settings.latency_s:
+            self._clock.at(self._clock.now_s + self._settings.latency_s, ARRIVAL, arrived)
+        else:
+            arrived()

@@ -164,6 +164,11 @@ class Contexts:
         )
 
 
+def _targets(cluster: Cluster, per_replica: bool) -> Sequence[int | None]:
+    """Return whom groups of clients are bound to: each replica has its own, or one group leaves it to the router."""
+    return range(len(cluster.replicas)) if per_replica else [None]
+
+
 @dataclass(slots=True, kw_only=True)
 class ClosedLoop:
     """A fixed number of clients; each sends its next request when its last has ended.
@@ -196,7 +201,7 @@ class ClosedLoop:
 
     def start(self, cluster: Cluster, phase: int, on_done: Callable[[], None]) -> None:
         """Send each client's first request now."""
-        targets: Sequence[int | None] = range(len(cluster.replicas)) if self.per_replica else [None]
+        targets = _targets(cluster, self.per_replica)
         self._total = self.requests * len(targets)
         self._ended = 0
         for target in targets:
@@ -266,7 +271,7 @@ class Wave:
     def start(self, cluster: Cluster, phase: int, on_done: Callable[[], None]) -> None:
         """Send the wave now."""
         clock = cluster.clock
-        targets: Sequence[int | None] = range(len(cluster.replicas)) if self.per_replica else [None]
+        targets = _targets(cluster, self.per_replica)
         self._total = self.requests * len(targets)
         self._ended = 0
 
