@@ -41,9 +41,10 @@ def name_bottleneck(
 
     The largest part of the mean TTFT decides the family. *queue*: what fills the replicas' time, stalls for loads (then
     the loads' own limit follows) or compute; where neither fills half of it, requests wait for a step or for room in
-    the batch. *load*: of the links that loads from the slowest-loading tier cross, the one that uses most of its
-    capacity while busy; below SATURATED_FROM everywhere it is the software path. *compute*: prefill. *other*: look-ups
-    and request handling. Links are entries of :func:`sim.link_use.link_use`; *loading_links* gives the links on a
+    the batch. *load*: of the links that loads from the slowest-loading tier cross, the one with most work, bytes over
+    capacity (one that is full for a moment at the end of each load is not what they wait for); if that one carries less
+    than SATURATED_FROM of its capacity while busy, the software path. *compute*: prefill. *other*: look-ups and request
+    handling. Links are entries of :func:`sim.link_use.link_use`; *loading_links* gives the links on a
     tier's read path.
     """
     known = {name: part_s for name, part_s in parts_s.items() if part_s is not None}
@@ -79,14 +80,13 @@ def _loads(
     crossed = [name for name in loading_links.get(tier, ()) if name in links]
     if not crossed:
         return f"from {tier}: software path (it crosses no metered link)"
-    name = max(crossed, key=lambda link: links[link]["busy_utilisation"] or 0.0)
+    name = max(crossed, key=lambda link: links[link]["utilisation"] or 0.0)
     link = links[name]
     used = link["busy_utilisation"] or 0.0
     if used < SATURATED_FROM:
-        highest = f"{name} at {100 * used:.0f} %"
-        return f"from {tier}: software path (no link above {100 * SATURATED_FROM:.0f} % of its capacity, {highest})"
+        return f"from {tier}: software path (its most used link, {name}, is {100 * used:.0f} % full while busy)"
     direction = max(("read", "write"), key=lambda way: link[f"{way}_utilisation"] or 0.0)
-    rate = link[f"{direction}_busy_mean_bytes_per_s"] or 0.0
     capacity = link[f"{direction}_capacity_bytes_per_s"] or 0.0
+    rate = (link[f"{direction}_utilisation"] or 0.0) * capacity
     busy = 100 * (link["busy_fraction"] or 0.0)
     return f"from {tier}: {name} link ({direction}, busy {busy:.0f} %, {rate / 1e9:.1f} of {capacity / 1e9:.1f} GB/s)"

@@ -7,7 +7,7 @@ summed ceilings exceed their capacity can bind; classes that touch none of them 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from heapq import heappop, heappush
 from math import inf, ulp
@@ -33,11 +33,11 @@ _DUST_BYTES: Final = 1e-3
 class Meter(Protocol):
     """Takes note of what moved over which links."""
 
-    def register(self, links: Sequence[tuple[int, int]]) -> int:
-        """Return a class id for flows that cross these (link, direction) pairs."""
+    def register(self, links: Sequence[tuple[int, int, float]]) -> int:
+        """Return a class id for flows that cross these (link, direction, passes)."""
 
     def add(self, class_id: int, t0_s: float, t1_s: float, n_bytes: float) -> None:
-        """Note that ``n_bytes`` moved evenly over [t0, t1] on every link of the class."""
+        """Note that ``n_bytes`` of payload moved evenly over [t0, t1] on the path of the class."""
 
 
 @dataclass(slots=True)
@@ -119,11 +119,23 @@ class FlowNetwork:
 
     @property
     def link_bytes(self) -> list[list[float]]:
-        """Payload bytes of all flows so far by link and direction, passes not counted."""
+        """Bytes that all flows so far take over each link, by direction; each counts as often as it crosses."""
+        return self._over_links({path: path.started_bytes for path in self._paths})
+
+    def link_bytes_until_now(self) -> list[list[float]]:
+        """Return the same for what has moved by now [B]."""
+        now = self._clock.now_s
+        moved = {path: path.started_bytes for path in self._paths}
+        for cls in self._active:
+            served = cls.served + cls.rate * (now - cls.at_s)
+            moved[cls.path] -= sum(max(0.0, end - served) for end, _, _ in cls.ends)
+        return self._over_links(moved)
+
+    def _over_links(self, path_bytes: Mapping[Path, float]) -> list[list[float]]:
         totals = [[0.0, 0.0] for _ in self.links]
-        for path in self._paths:
-            for i, direction in path.links:
-                totals[i][direction] += path.started_bytes
+        for path, n_bytes in path_bytes.items():
+            for i, direction, passes in path.links:
+                totals[i][direction] += n_bytes * passes
         return totals
 
     def busy_until_now(self) -> list[float]:
@@ -143,16 +155,16 @@ class FlowNetwork:
             If a hop names no link of the network.
         """
         terms: dict[Resource, float] = {}
-        links: list[tuple[int, int]] = []
+        crossings: dict[tuple[int, int], float] = {}
         for hop in hops:
             i = self._index[hop.link]
             link = self.links[i]
             capacity = hop.bytes_per_s or (link.read_bytes_per_s if hop.direction == READ else link.write_bytes_per_s)
             resource = self._resources[2 * i + (hop.direction if link.duplex else 0)]
             terms[resource] = terms.get(resource, 0.0) + hop.passes / capacity
-            if (i, hop.direction) not in links:
-                links.append((i, hop.direction))
-        path = Path(tuple(terms.items()), tuple(links), self._meter.register(links))
+            crossings[i, hop.direction] = crossings.get((i, hop.direction), 0.0) + hop.passes
+        links = tuple((i, direction, passes) for (i, direction), passes in crossings.items())
+        path = Path(tuple(terms.items()), links, self._meter.register(links))
         self._paths.append(path)
         self._shadows_known = False
         return path
@@ -219,14 +231,14 @@ class FlowNetwork:
 
     def _path_busy(self, path: Path, now: float) -> None:
         """Note that a path has a flow now."""
-        for i, _ in path.links:
+        for i, _, _ in path.links:
             if not self._paths_busy[i]:
                 self._busy_since_s[i] = now
             self._paths_busy[i] += 1
 
     def _path_idle(self, path: Path, now: float) -> None:
         """Note that a path has no flow any more."""
-        for i, _ in path.links:
+        for i, _, _ in path.links:
             self._paths_busy[i] -= 1
             if not self._paths_busy[i]:
                 self._busy_s[i] += now - self._busy_since_s[i]

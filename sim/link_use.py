@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
-
-import numpy as np
 
 from sim.arrays import Floats
 from sim.flows import READ, WRITE, Link
@@ -17,19 +16,28 @@ _BUSY_ABOVE_SHARE: Final = 0.1
 
 
 def link_use(
-    meter: LinkMeter, index: int, link: Link, *, busy_s: float, from_s: float, to_s: float
+    meter: LinkMeter,
+    index: int,
+    link: Link,
+    *,
+    moved_bytes: Sequence[float],
+    busy_s: float,
+    from_s: float,
+    to_s: float,
 ) -> dict[str, float | None]:
     """Return one entry of the ``links`` part of a summary; None where the link was never busy.
 
     Parameters
     ----------
     meter, index, link : LinkMeter, int, Link
-        Where the bytes were counted, under which index, and what could have been carried. Where the directions disturb
-        each other, their shares of the capacity add up.
+        Where the bytes were counted over time, under which index, and what could have been carried. Where the
+        directions disturb each other, their shares of the capacity add up.
+    moved_bytes : sequence of float
+        What crossed it in the measured time by direction [B].
     busy_s : float
         Time in which at least one flow was on the link, within the measured time [s].
     from_s, to_s : float
-        The measured time [s]. Bytes of a bin that it cuts count by the part inside.
+        The measured time [s]. Bins that it cuts count among the busy ones.
 
     Notes
     -----
@@ -38,28 +46,25 @@ def link_use(
     its write twin use one direction alone, which is what iostat's columns show. A bin is busy above 0.5 GB/s, on links
     slower than ten times that above a tenth of their capacity. ``read_utilisation`` is the larger of two shares of
     capacity: of the busy bins' mean, and of bytes over *busy_s* (bursts shorter than a bin show only there).
-    ``busy_utilisation`` joins both directions: the larger where they are duplex, else their sum.
+    ``busy_utilisation`` joins both directions: the larger where they are duplex, else their sum. ``utilisation`` does
+    so for bytes over the whole measured time.
     """
+    read_bytes, write_bytes = moved_bytes[READ], moved_bytes[WRITE]
     time_s, read, write = meter.timeline(index)
-    if from_s <= 0.0 and to_s >= (time_s[-1] if time_s.size else 0.0):
-        inside = np.ones(time_s.size)
-        read_bytes, write_bytes = meter.total_bytes(index, READ), meter.total_bytes(index, WRITE)
-    else:
-        overlap_s = np.minimum(time_s + meter.bin_s, to_s) - np.maximum(time_s, from_s)
-        inside = np.clip(overlap_s / meter.bin_s, 0.0, 1.0)
-        read_bytes, write_bytes = (float(np.sum(rate * inside)) * meter.bin_s for rate in (read, write))
-    read, write = read[inside > 0.0], write[inside > 0.0]
+    inside = (time_s + meter.bin_s > from_s) & (time_s < to_s)
+    read, write = read[inside], write[inside]
     slower_way_bytes_per_s = min(link.read_bytes_per_s, link.write_bytes_per_s)
     threshold = min(_BUSY_ABOVE_BYTES_PER_S, _BUSY_ABOVE_SHARE * slower_way_bytes_per_s)
     read_mean, write_mean = _busy_mean(read, threshold), _busy_mean(write, threshold)
     per_s = 1.0 / busy_s if busy_s > 0.0 else 0.0
     read_share = max(read_bytes * per_s, read_mean or 0.0) / link.read_bytes_per_s
     write_share = max(write_bytes * per_s, write_mean or 0.0) / link.write_bytes_per_s
-    joined = max(read_share, write_share)
+    work_s = read_bytes / link.read_bytes_per_s, write_bytes / link.write_bytes_per_s
+    joined, joined_work_s = max(read_share, write_share), max(work_s)
     if not link.duplex:
         shares = read / link.read_bytes_per_s + write / link.write_bytes_per_s
-        overall = (read_bytes / link.read_bytes_per_s + write_bytes / link.write_bytes_per_s) * per_s
-        joined = max(overall, _busy_mean(shares, _BUSY_ABOVE_SHARE) or 0.0)
+        joined_work_s = sum(work_s)
+        joined = max(joined_work_s * per_s, _busy_mean(shares, _BUSY_ABOVE_SHARE) or 0.0)
     span_s = to_s - from_s
     return {
         "read_bytes": read_bytes,
@@ -74,6 +79,7 @@ def link_use(
         "read_utilisation": min(read_share, 1.0),
         "write_utilisation": min(write_share, 1.0),
         "busy_utilisation": min(joined, 1.0),
+        "utilisation": min(joined_work_s / span_s, 1.0) if span_s > 0.0 else 0.0,
         "bin_s": meter.bin_s,
     }
 

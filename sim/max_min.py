@@ -37,13 +37,14 @@ class Path:
     __slots__ = ("all_terms", "capacity_bytes_per_s", "classes", "links", "meter_class", "n", "started_bytes", "terms")
 
     def __init__(
-        self, terms: tuple[tuple[Resource, float], ...], links: tuple[tuple[int, int], ...], meter_class: int
+        self, terms: tuple[tuple[Resource, float], ...], links: tuple[tuple[int, int, float], ...], meter_class: int
     ) -> None:
         self.all_terms = terms
         """(resource, weight), one a resource."""
         self.terms = terms
         """Those of them that can bind (see ``FlowNetwork.shadow``)."""
         self.links = links
+        """(link, direction, how often each byte crosses it)."""
         self.meter_class = meter_class
         self.capacity_bytes_per_s = 1.0 / max(weight for _, weight in terms)
         """What one flow alone can get [B/s]."""

@@ -7,6 +7,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+import numpy as np
+
 from models.errors import InputError
 from sim.books import check_books
 from sim.bottleneck import ReplicaTime
@@ -55,6 +57,7 @@ class _Counters:
 
     at_s: float
     busy_s: list[float]
+    link_bytes: list[list[float]]
     compute_s: float
     load_stall_s: float
     tiers: dict[str, dict[str, float]]
@@ -192,6 +195,7 @@ class Simulation:
         return _Counters(
             self.clock.now_s,
             self.network.busy_until_now(),
+            self.network.link_bytes_until_now(),
             sum(r.compute_s for r in replicas),
             sum(r.load_stall_s for r in replicas),
             tiers,
@@ -252,11 +256,13 @@ class Simulation:
     def _link_figures(
         self, began: _Counters, ended: _Counters, from_s: float, to_s: float
     ) -> dict[str, dict[str, float | None]]:
+        moved_bytes = np.subtract(ended.link_bytes, began.link_bytes).tolist()
         return {
             link.name: link_use(
                 self.meter,
                 index,
                 link,
+                moved_bytes=moved_bytes[index],
                 busy_s=ended.busy_s[index] - began.busy_s[index],
                 from_s=from_s,
                 to_s=max(to_s, ended.at_s) if self.measurement.phase is None else to_s,

@@ -61,6 +61,7 @@ class Paths:
         return device.write_limit_bytes_per_s(piece_bytes, sustained=sustained)
 
     def _host_hop(self, replica: int, direction: int) -> Hop:
+        # A copy for each GPU that holds one; what one GPU moves for all of them takes as long, over its own link only.
         return Hop(self._links.host_link(replica), direction, self._sizes.replication)
 
     def _through_memory(self, replica: int, copies: int) -> list[Hop]:

@@ -54,14 +54,16 @@ class LinkMeter:
         self._pack_into = Struct("=qddd").pack_into
         self._buffer = bytearray(BUFFERED_ROWS * _DTYPE.itemsize)
         self._at = 0
-        self._ids: dict[tuple[tuple[int, int], ...], int] = {}
-        self._classes: list[tuple[tuple[int, int], ...]] = []
+        self._ids: dict[tuple[tuple[int, int, float], ...], int] = {}
+        self._classes: list[tuple[tuple[int, int, float], ...]] = []
         self._class_bytes: Floats = np.zeros(0)
         self._bins: dict[tuple[int, int], Floats] = {}
         self._last_s = 0.0
 
-    def register(self, links: Sequence[tuple[int, int]]) -> int:
-        """Return the class id of a path, given as (link index, direction) pairs; the same path gives the same id.
+    def register(self, links: Sequence[tuple[int, int, float]]) -> int:
+        """Return the class id of a path of (link index, direction, passes); the same path gives the same id.
+
+        Each byte counts *passes* times on its link.
 
         Raises ValueError on an index that no link has or a direction other than 0 and 1.
         """
@@ -69,7 +71,7 @@ class LinkMeter:
         known = self._ids.get(path)
         if known is not None:
             return known
-        for link, direction in path:
+        for link, direction, _ in path:
             if not 0 <= link < len(self.link_names) or direction not in {0, 1}:
                 raise ValueError(f"no link {link} with direction {direction}; there are {len(self.link_names)} links")
         class_id = self._ids[path] = len(self._classes)
@@ -116,8 +118,8 @@ class LinkMeter:
             own = index[start:stop]
             low = int(own.min())
             window = np.bincount(own - low, weights=n_bytes[start:stop])
-            for key in self._classes[class_id]:
-                self._grown(key, low + window.size)[low : low + window.size] += window
+            for link, direction, passes in self._classes[class_id]:
+                self._grown((link, direction), low + window.size)[low : low + window.size] += passes * window
 
     def _grown(self, key: tuple[int, int], n_bins: int) -> Floats:
         bins = self._bins.get(key)
@@ -137,8 +139,8 @@ class LinkMeter:
     def total_bytes(self, link: int, direction: int) -> float:
         """Return all bytes that crossed a link in one direction."""
         self._fold()
-        sums = self._class_bytes
-        return float(sum(sums[i] * self._classes[i].count((link, direction)) for i in range(sums.size)))
+        paths = zip(self._class_bytes, self._classes, strict=False)  # a class that has moved nothing may lack a sum
+        return float(sum(n_bytes * hop[2] for n_bytes, path in paths for hop in path if hop[:2] == (link, direction)))
 
     def timeline(self, link: int) -> tuple[Floats, Floats, Floats]:
         """Return ``(time_s, read_bytes_per_s, write_bytes_per_s)``: a mean rate for each bin, *time_s* its start.

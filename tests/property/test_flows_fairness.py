@@ -66,10 +66,10 @@ class Rows:
     """A meter that keeps what it is told."""
 
     def __init__(self) -> None:
-        self.classes: list[Sequence[tuple[int, int]]] = []
+        self.classes: list[Sequence[tuple[int, int, float]]] = []
         self.rows: list[tuple[int, float, float, float]] = []
 
-    def register(self, links: Sequence[tuple[int, int]]) -> int:
+    def register(self, links: Sequence[tuple[int, int, float]]) -> int:
         self.classes.append(tuple(links))
         return len(self.classes) - 1
 
@@ -201,13 +201,13 @@ def test_work_is_conserved(case: Case) -> None:
     assert all(resource.demand == 0.0 and not resource.classes for resource in network._resources)
     asked = [[0.0, 0.0] for _ in case.links]
     for flow in case.flows:
-        for link, direction in {(int(hop.link.removeprefix("l")), hop.direction) for hop in case.paths[flow.path]}:
-            asked[link][direction] += flow.n_bytes
+        for hop in case.paths[flow.path]:
+            asked[int(hop.link.removeprefix("l"))][hop.direction] += hop.passes * flow.n_bytes
     metered = [[0.0, 0.0] for _ in case.links]
     for class_id, t0_s, t1_s, n_bytes in meter.rows:
         assert 0.0 <= t0_s < t1_s <= max(ended_s)
-        for link, direction in meter.classes[class_id]:
-            metered[link][direction] += n_bytes
+        for link, direction, passes in meter.classes[class_id]:
+            metered[link][direction] += passes * n_bytes
     for link in range(len(case.links)):
         assert network.link_bytes[link] == pytest.approx(asked[link], rel=1e-12)
         # A flow ends at most a few roundings of the clock early.

@@ -270,3 +270,12 @@ def test_a_restart_loses_what_is_indexed_in_the_process(build: Build) -> None:
 def test_a_pool_that_cannot_be_is_refused(build: Build, tier: str, said: str) -> None:
     with pytest.raises(ScenarioError, match=said):
         build(tier)
+
+
+def test_links_count_each_byte_as_often_as_it_crosses(build: Build) -> None:
+    """The latent KV of DeepSeek-V3 is on each of 8 GPUs, but once in storage and once in the bounce buffer."""
+    built = build(NVME, overrides="llm=deepseek-v3 cluster.tensor_parallel=8")
+    (leg,) = built.tier("nvme").read_legs
+    built.network.start(leg.path, GB, lambda: None)
+    moved = dict(zip(built.links, built.network.link_bytes, strict=True))
+    assert moved == {"host-link": [8 * GB, 0.0], "nvme": [GB, 0.0], "host-memory": [GB, GB]}

@@ -145,7 +145,7 @@ pieces = st.lists(
 @given(rows=pieces)
 def test_a_meter_spreads_bytes_exactly_over_bins(rows: list[tuple[int, float, float, float]]) -> None:
     meter = LinkMeter(["a", "b"])
-    classes = [meter.register([(0, READ), (1, READ)]), meter.register([(1, WRITE)])]
+    classes = [meter.register([(0, READ, 1.0), (1, READ, 1.0)]), meter.register([(1, WRITE, 1.0)])]
     expected = np.zeros((2, 60))
     for which, t0_s, long_s, n_bytes in rows:
         t1_s = t0_s + long_s
@@ -168,17 +168,17 @@ def test_a_meter_spreads_bytes_exactly_over_bins(rows: list[tuple[int, float, fl
 
 def test_a_path_registers_once_and_bad_links_are_refused() -> None:
     meter = LinkMeter(["a", "b"])
-    assert meter.register([(0, READ)]) == meter.register(((0, READ),))
-    assert meter.register([(1, READ)]) != meter.register([(1, WRITE)])
+    assert meter.register([(0, READ, 1.0)]) == meter.register(((0, READ, 1.0),))
+    assert meter.register([(1, READ, 1.0)]) != meter.register([(1, WRITE, 1.0)])
     with pytest.raises(ValueError, match="no link 2"):
-        meter.register([(2, READ)])
+        meter.register([(2, READ, 1.0)])
     with pytest.raises(ValueError, match="direction 2"):
-        meter.register([(0, 2)])
+        meter.register([(0, 2, 1.0)])
 
 
 def test_bins_double_in_long_runs_and_keep_the_total() -> None:
     meter = LinkMeter(["a"], max_bins=16)
-    read = meter.register([(0, READ)])
+    read = meter.register([(0, READ, 1.0)])
     for second in range(1000):
         meter.add(read, float(second), second + 1.0, 5.0)
         if second % 100 == 0:
@@ -192,7 +192,7 @@ def test_bins_double_in_long_runs_and_keep_the_total() -> None:
 
 def test_the_links_table_is_tidy_and_averages_long_runs() -> None:
     meter = LinkMeter(["a", "idle"])
-    meter.add(meter.register([(0, WRITE)]), 0.0, 10.0, 100.0)
+    meter.add(meter.register([(0, WRITE, 1.0)]), 0.0, 10.0, 100.0)
     columns = meter.columns(max_points=4)
     assert columns["link"].tolist() == [0] * 4 + [1] * 4
     assert columns["time_s"].tolist() == [0.0, 3.0, 6.0, 9.0] * 2

@@ -5,6 +5,8 @@ import pytest
 from engine_kit import Row, Rows, made_up_cost, prepared, scenario, serve, table
 
 from models.errors import InvariantError
+from scenarios.build import simulate
+from scenarios.loader import load_scenario
 from sim.books import check_books, check_requests
 from sim.simulation import Measurement
 from sim.workload import Phase
@@ -104,3 +106,9 @@ def test_progress_rises_to_one():
 def test_gaps_that_a_preemption_makes_are_counted():
     result = serve(scenario(hbm_blocks=8), Rows([Row(0.0, 32, 60), Row(0.0, 32, 60)]), COST)
     assert result.summary()["itl_s"]["max"] == table(result)["itl_max_s"].max() == 28.0
+
+
+def test_links_carry_in_a_measured_phase_what_its_tiers_read_to_the_byte():
+    result = simulate(load_scenario("r1-parallel")).summary()
+    assert result["links"]["fx100"]["read_bytes"] == result["tiers"]["fx100"]["read_bytes"]
+    assert result["links"]["fx100"]["write_bytes"] == 0.0

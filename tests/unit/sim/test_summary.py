@@ -159,12 +159,13 @@ def test_a_tier_without_its_counters_is_refused() -> None:
 def metered(read_bytes: float = 60e9, *, busy_s: float = 6.0, duplex: bool = True) -> dict[str, float | None]:
     """A 10 GB/s link that reads from 2 s to 8 s of ten and writes a little, 0.4 GB/s, all the time."""
     meter = LinkMeter(["fabric"])
-    meter.add(meter.register([(0, READ)]), 2.0, 8.0, read_bytes)
-    meter.add(meter.register([(0, WRITE)]), 0.0, 10.0, 4e9)
+    meter.add(meter.register([(0, READ, 1.0)]), 2.0, 8.0, read_bytes)
+    meter.add(meter.register([(0, WRITE, 1.0)]), 0.0, 10.0, 4e9)
     return link_use(
         meter,
         0,
         Link("fabric", 10e9, 10e9, duplex=duplex),
+        moved_bytes=(read_bytes, 4e9),
         busy_s=busy_s,
         from_s=0.0,
         to_s=10.0,
@@ -189,18 +190,19 @@ def test_short_bursts_saturate_a_link_that_seconds_show_as_idle() -> None:
     assert metered(3e9, busy_s=0.3)["read_utilisation"] == pytest.approx(1.0)
 
 
-def test_a_measured_window_cuts_the_bytes() -> None:
+def test_a_link_is_seen_through_the_measured_window() -> None:
     meter = LinkMeter(["slow"])
-    meter.add(meter.register([(0, READ)]), 0.0, 10.0, 1e9)
+    meter.add(meter.register([(0, READ, 1.0)]), 0.0, 10.0, 1e9)
     slow = link_use(
         meter,
         0,
         Link("slow", 0.2e9, 10e9),
+        moved_bytes=(0.25e9, 0.0),
         busy_s=2.5,
         from_s=4.0,
         to_s=6.5,
     )
-    assert slow["read_bytes"] == pytest.approx(0.25e9)
+    assert slow["utilisation"] == pytest.approx(0.5)
     assert slow["busy_fraction"] == 1.0
     assert slow["busy_mean_bytes_per_s"] == pytest.approx(0.1e9)  # by its own tenth: 0.5 GB/s is beyond it
     assert slow["busy_utilisation"] == pytest.approx(0.5)
@@ -218,7 +220,7 @@ def test_a_measured_window_cuts_the_bytes() -> None:
         (0.0, 9.0, (0.1, 0.1), 60e9, "load from dram: fabric link (read, busy 60 %, 10.0 of 10.0 GB/s)"),
         (
             0.0, 9.0, (0.1, 0.1), 30e9,
-            "load from dram: software path (no link above 70 % of its capacity, fabric at 50 %)",
+            "load from dram: software path (its most used link, fabric, is 50 % full while busy)",
         ),
         (0.0, 0.0, (0.1, 0.1), 60e9, "other: look-ups and request handling"),
     ],
@@ -242,3 +244,12 @@ def test_the_bottleneck_may_be_prefill_or_a_path_without_links() -> None:
     assert summary_of(columns)["bottleneck"] == "compute: prefill (replicas busy 20 %)"
     loads = summary_of(requests(load_s=9.0))["bottleneck"]
     assert loads == "load from dram: software path (it crosses no metered link)"
+
+
+def test_a_link_that_is_full_for_a_moment_is_not_what_loads_wait_for() -> None:
+    summary = summary_of(
+        requests(load_s=9.0),
+        links={"host-link": metered(3e9, busy_s=0.3), "fabric": metered(54e9)},
+        loading_links={"dram": ["fabric", "host-link"]},
+    )
+    assert summary["bottleneck"] == "load from dram: fabric link (read, busy 60 %, 9.0 of 10.0 GB/s)"
