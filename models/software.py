@@ -22,13 +22,13 @@ class SoftwarePath:
         if any(rate is not None and rate <= 0 for rate in (self.stream_bytes_per_s, self.process_bytes_per_s)):
             raise ValueError("rates must be above 0; None means no limit")
 
-    def ceiling_bytes_per_s(self, *, chunks: int, chunk_bytes: float, processes: int) -> float:
+    def ceiling_bytes_per_s(self, *, chunks: int, chunk_bytes: float, processes: float) -> float:
         """Return the highest rate of a load, all processes together [B/s]; inf without a limit.
 
-        Each of *processes* workers (one a GPU, one file each a chunk) moves *chunks* pieces of chunk_bytes / processes
-        in ceil(chunks / in_flight) rounds of software_s + piece / stream. One law for LMCache as shipped (one in
-        flight) and with the parallel-read patch (32): Mingxin R1, 0.98 against 5.23 GB/s, and LMCache pull request
-        2850, 1 against 4 threads.
+        Each of *processes* workers (one a GPU, one file each a chunk; GPUs that hold the same KV count as one) moves
+        *chunks* pieces of chunk_bytes / processes in ceil(chunks / in_flight) rounds of software_s + piece / stream.
+        One law for LMCache as shipped (one in flight) and with the parallel-read patch (32): Mingxin R1, 0.98 against
+        5.23 GB/s, and LMCache pull request 2850, 1 against 4 threads.
         """
         if chunks < 1:
             return math.inf

@@ -52,8 +52,8 @@ class Leg:
     software : SoftwarePath
         Chunks in flight, time of a round (device and network latency included), bandwidth of one stream and of one
         process.
-    processes : int
-        Workers that move their shards at once (one a GPU).
+    processes : float
+        Shards that workers move at once: one a GPU; where several hold the same KV, each shard counts once.
     write_cache, sustained_path : WriteCache or None, Path or None
         A drive's fast write buffer, and the path that writes take once it is full.
     """
@@ -61,7 +61,7 @@ class Leg:
     path: Path
     chunk_bytes: int
     software: SoftwarePath
-    processes: int
+    processes: float
     write_cache: WriteCache | None = None
     sustained_path: Path | None = None
     _ceilings: dict[int, float] = field(default_factory=dict)

@@ -31,6 +31,11 @@ class Geometry:
     replication: float
     workers: int
 
+    @property
+    def pieces(self) -> float:
+        """Different pieces that the workers hold of a chunk: one a GPU, or fewer where KV is replicated."""
+        return self.workers / self.replication
+
 
 def geometry(scenario: Scenario, llm: Llm, chunk_tokens: int) -> Geometry:
     """Return the sizes of a scenario's chunks."""

@@ -55,7 +55,7 @@ class Paths:
         link = self._links.by_name[medium]
         # The link's rates: they may be the scenario's own.
         device = replace(part.device, read_bytes_per_s=link.read_bytes_per_s, write_bytes_per_s=link.write_bytes_per_s)
-        piece_bytes = self._sizes.chunk_bytes / self._sizes.workers
+        piece_bytes = self._sizes.chunk_bytes / self._sizes.pieces
         if direction == READ:
             return device.read_limit_bytes_per_s(piece_bytes)
         return device.write_limit_bytes_per_s(piece_bytes, sustained=sustained)
@@ -76,7 +76,7 @@ class Paths:
     # Legs ------------------------------------------------------------------------------------------------------------
 
     def _leg(self, network: FlowNetwork, hops: Sequence[Hop], software: SoftwarePath) -> Leg:
-        return Leg(network.path(hops), self._sizes.chunk_bytes, software, self._sizes.workers)
+        return Leg(network.path(hops), self._sizes.chunk_bytes, software, self._sizes.pieces)
 
     def _dma(self, hops: Sequence[Hop]) -> SoftwarePath:
         return SoftwarePath(in_flight=_DMA, software_s=self._links.latency_s(hops))

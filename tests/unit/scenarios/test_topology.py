@@ -127,8 +127,8 @@ def test_a_link_may_be_made_faster_than_its_device(build: Build) -> None:
 
 
 def test_many_small_pieces_are_limited_by_iops(build: Build) -> None:
-    # A chunk is 33.5 MB; over 2048 workers that makes pieces of 16 KiB, of which the drive writes 180 k/s.
-    built = build(NVME, overrides="cluster.tensor_parallel=2048")
+    # A chunk is 33.5 MB; over 2048 stages that makes pieces of 16 KiB, of which the drive writes 180 k/s.
+    built = build(NVME, overrides="cluster.pipeline_parallel=2048")
     assert built.write_gb_per_s("nvme") == pytest.approx(180e3 * 16384 / GB)
 
 
@@ -279,3 +279,14 @@ def test_links_count_each_byte_as_often_as_it_crosses(build: Build) -> None:
     built.network.start(leg.path, GB, lambda: None)
     moved = dict(zip(built.links, built.network.link_bytes, strict=True))
     assert moved == {"host-link": [8 * GB, 0.0], "nvme": [GB, 0.0], "host-memory": [GB, GB]}
+
+
+@pytest.mark.parametrize(
+    ("llm", "processes"),
+    [("deepseek-v3", 1), ("qwen3-235b-a22b", 4), ("llama-3.1-70b", 8)],
+)
+def test_workers_that_hold_the_same_kv_read_it_no_faster(build: Build, llm: str, processes: int) -> None:
+    """MLA keeps one latent vector, and 4 KV heads make 4 different shards on 8 GPUs."""
+    settings = f"llm={llm} cluster.tensor_parallel=8 transfer.process_bandwidth=1GB/s tiers.nvme.count=8"
+    (leg,) = build(NVME, overrides=settings).tier("nvme").read_legs
+    assert leg.ceiling_bytes_per_s(100) == pytest.approx(processes * GB)
