@@ -9,6 +9,8 @@ from typing import Any, Final
 # A link that carries less than this share of its capacity while busy is not what holds loads back: a convention, far
 # enough below 1 for the mix of sizes and the ramps at both ends of a burst.
 SATURATED_FROM: Final = 0.7
+# Requests wait for room in HBM where they do so most of the time.
+_ROOM_FROM: Final = 0.5
 # Neither compute nor stalls explain a queue while they fill less than half of the replicas' time: a convention too.
 _FILLED_FROM: Final = 0.5
 
@@ -23,10 +25,13 @@ class ReplicaTime:
         Share spent in steps, prefill and decode.
     load_stall_fraction : float
         Share in which a batch stood still for a synchronous load.
+    room_wait_s : float
+        Waiting time, summed over requests, in which the first of a queue did not fit in HBM [s].
     """
 
     compute_fraction: float
     load_stall_fraction: float
+    room_wait_s: float = 0.0
 
 
 def name_bottleneck(
@@ -36,12 +41,14 @@ def name_bottleneck(
     links: Mapping[str, Mapping[str, Any]],
     loading_links: Mapping[str, Sequence[str]],
     replica_time: ReplicaTime,
+    queue_total_s: float,
 ) -> str:
     """Return one short line that names what to change first.
 
-    The largest part of the mean TTFT decides the family. *queue*: what fills the replicas' time, stalls for loads (then
-    the loads' own limit follows) or compute; where neither fills half of it, requests wait for a step or for room in
-    the batch. *load*: of the links that loads from the slowest-loading tier cross, the one with most work, bytes over
+    The largest part of the mean TTFT decides the family. *queue*: room in HBM where most of the waiting
+    (*queue_total_s*, over all requests) was for that; else what fills the replicas' time, stalls for loads (then the
+    loads' own limit follows) or compute; where neither fills half of it, requests wait for a step or for room in the
+    batch. *load*: of the links that loads from the slowest-loading tier cross, the one with most work, bytes over
     capacity (one that is full for a moment at the end of each load is not what they wait for); if that one carries less
     than SATURATED_FROM of its capacity while busy, the software path. *compute*: prefill. *other*: look-ups and request
     handling. Links are entries of :func:`sim.link_use.link_use`; *loading_links* gives the links on a
@@ -54,6 +61,10 @@ def name_bottleneck(
     loads = _loads(load_by_tier_s, links, loading_links)
     computing, stalled = replica_time.compute_fraction, replica_time.load_stall_fraction
     if family == "queue":
+        for_room = replica_time.room_wait_s / queue_total_s if queue_total_s > 0.0 else 0.0
+        if for_room > _ROOM_FROM:
+            waiting = f"{100 * min(for_room, 1.0):.0f} % of the waiting"
+            return f"queue: room for KV in HBM ({waiting}; replicas busy {100 * computing:.0f} %)"
         if max(computing, stalled) < _FILLED_FROM:
             return f"queue: waiting for a step or for room in the batch (replicas busy {100 * computing:.0f} %)"
         if stalled > computing:

@@ -12,6 +12,7 @@ Sources: vLLM V1 ``v1/core/sched/scheduler.py``; LMCache ``vllm_v1_adapter.py`` 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from math import inf
 from typing import Final
 
 from models.roofline import StepCost
@@ -103,6 +104,10 @@ class Replica:
         self.outstanding_tokens = 0
         self.compute_s = 0.0
         self.load_stall_s = 0.0
+        self.room_wait_s = 0.0
+        """Waiting time, summed over requests, in which the first of the queue did not fit in HBM [s]."""
+        self._short_since_s = inf
+        self._short_requests = 0
 
     # What routers see ------------------------------------------------------------------------------------------------
 
@@ -167,6 +172,9 @@ class Replica:
         now = self._clock.now_s
         batch, scheduler = self._batch, self._scheduler
         self._state = _BUSY
+        if self._short_since_s < now:
+            self.room_wait_s += self._short_requests * (now - self._short_since_s)
+        self._short_since_s = inf
         preempted = False
         while batch.n:
             growth = batch.next_growth()
@@ -179,10 +187,12 @@ class Replica:
             scheduler.preempt_last(now, self._edge_s)
             self._jumps.forget()
             preempted = True
-        if not scheduler.plan(now, admit=not preempted) and self.hbm.spill is not None and not self._awaits_room:
-            # Room comes free when a request ends, which pokes; only a write-back says so by itself.
-            self._awaits_room = True
-            self.hbm.wait_for_room(self._on_room)
+        if not scheduler.plan(now, admit=not preempted):
+            self._short_since_s, self._short_requests = now, len(scheduler.waiting)
+            if self.hbm.spill is not None and not self._awaits_room:
+                # Room comes free when a request ends, which pokes; only a write-back says so by itself.
+                self._awaits_room = True
+                self.hbm.wait_for_room(self._on_room)
         if scheduler.loads:
             self._load_began_s = now
             self._transfers.load_in_turn(scheduler.loads, self._on_loaded)

@@ -60,6 +60,7 @@ class _Counters:
     link_bytes: list[list[float]]
     compute_s: float
     load_stall_s: float
+    room_wait_s: float
     tiers: dict[str, dict[str, float]]
 
 
@@ -198,6 +199,7 @@ class Simulation:
             self.network.link_bytes_until_now(),
             sum(r.compute_s for r in replicas),
             sum(r.load_stall_s for r in replicas),
+            sum(r.room_wait_s for r in replicas),
             tiers,
         )
 
@@ -277,6 +279,7 @@ class Simulation:
         return ReplicaTime(
             compute_fraction=(ended.compute_s - began.compute_s) / total_s,
             load_stall_fraction=(ended.load_stall_s - began.load_stall_s) / total_s,
+            room_wait_s=ended.room_wait_s - began.room_wait_s,
         )
 
     def _notes(self) -> list[str]:

@@ -115,6 +115,7 @@ def summarise(
         links=run.links,
         loading_links=run.loading_links,
         replica_time=run.replica_time,
+        queue_total_s=float(done["queue_s"].sum()),
     )
     summary: dict[str, Any] = {
         "requests": {

@@ -310,3 +310,12 @@ def test_what_can_never_fit_is_rejected_and_said():
     done = table(result)
     assert done["state"].tolist() == [0, 1, 1]
     assert any("2 of 3 requests rejected" in text for text in result.summary()["warnings"])
+
+
+def test_waiting_for_room_in_hbm_is_told_from_waiting_for_a_step():
+    """Blocks for 128 tokens: the second prompt waits from 1 s, the first edge, until the first request ends at 40 s."""
+    load = [Row(0.0, 64, 40), Row(0.5, 96, 1)]
+    for hbm_blocks, room_wait_s, bottleneck in ((8, 39.0, "queue: room for KV in HBM"), (100, 0.0, "compute: prefill")):
+        simulation = prepared(scenario(hbm_blocks=hbm_blocks), Rows(load), STEPS)
+        assert simulation.run().summary()["bottleneck"].startswith(bottleneck)
+        assert simulation.cluster.replicas[0].room_wait_s == room_wait_s

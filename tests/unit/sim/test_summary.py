@@ -253,3 +253,14 @@ def test_a_link_that_is_full_for_a_moment_is_not_what_loads_wait_for() -> None:
         loading_links={"dram": ["fabric", "host-link"]},
     )
     assert summary["bottleneck"] == "load from dram: fabric link (read, busy 60 %, 9.0 of 10.0 GB/s)"
+
+
+def test_a_queue_may_be_for_room_in_hbm() -> None:
+    columns = requests(queue_s=9.0)
+    waited_s = float(columns["queue_s"][columns["state"] == COMPLETED].sum())
+    for room_wait_s, expected in (
+        (0.6 * waited_s, "queue: room for KV in HBM (60 % of the waiting; replicas busy 90 %)"),
+        (0.4 * waited_s, "queue: compute of the replicas (busy 90 %)"),
+    ):
+        time = ReplicaTime(compute_fraction=0.9, load_stall_fraction=0.0, room_wait_s=room_wait_s)
+        assert summary_of(columns, replica_time=time)["bottleneck"] == expected
