@@ -112,7 +112,7 @@ class Simulation:
         Raises
         ------
         InputError
-            If not a single request can be served.
+            If not a single request can be served, or none arrives after the warm-up.
         InvariantError
             If the books do not balance: a defect of kvtier, never of the input.
         """
@@ -209,6 +209,11 @@ class Simulation:
         requests = self.cluster.log.columns()
         measurement = self.measurement
         measured = measured_mask(requests, warmup_s=measurement.warmup_s, phase=measurement.phase)
+        if not measured.any():
+            last_s = float(requests["arrived_at_s"].max())
+            raise InputError(
+                f"run.warmup is {measurement.warmup_s:g} s: the last request arrives before, at {last_s:g} s"
+            )
         from_s, to_s = measured_window(requests, measured)
         events = self.clock.events_scheduled()
         recorded = Recorded(

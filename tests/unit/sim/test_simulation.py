@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from engine_kit import Row, Rows, made_up_cost, prepared, scenario, serve, table
 
-from models.errors import InvariantError
+from models.errors import InputError, InvariantError
 from scenarios.build import simulate
 from scenarios.loader import load_scenario
 from sim.books import check_books, check_requests
@@ -89,6 +89,10 @@ def test_what_arrives_in_the_warm_up_does_not_count():
     assert result.summary()["requests"]["completed"] == 2
     assert len(table(result)["state"]) == 3
     assert simulation.intervals.count == 4
+    simulation = prepared(scenario(tiers=NVME), Rows(LOAD), COST)
+    simulation.measurement = Measurement(warmup_s=60.0)
+    with pytest.raises(InputError, match=r"run\.warmup is 60 s: the last request arrives before, at 20 s"):
+        simulation.run()
 
 
 def test_progress_rises_to_one():
