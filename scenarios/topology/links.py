@@ -68,7 +68,7 @@ class Links:
 
     def medium(self, part: Part, replica: int) -> str:
         """Return the link of what holds the bytes: drives or memory."""
-        if part.is_remote:
+        if part.has_ports:
             return f"{part.name}.drives{self._places.suffix(part, replica)}"
         return self.ports(part, replica)
 

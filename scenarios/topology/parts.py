@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Final
 
 from models.llm import Llm
 from models.storage import DeviceCost, load_device
 from scenarios.schema import Cluster, Scenario, TierSpec
+
+_REMOTE: Final = frozenset({"array", "object"})
+"""Device classes that stand outside the nodes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,9 +79,14 @@ class Part:
         return self.is_memory and not self.is_page_cache
 
     @property
+    def has_ports(self) -> bool:
+        """Whether the catalogue knows its network ports apart from its drives."""
+        return self.device.network_bytes_per_s is not None
+
+    @property
     def is_remote(self) -> bool:
         """Whether it is reached over the network."""
-        return self.device.network_bytes_per_s is not None
+        return self.has_ports or self.device.device_class in _REMOTE
 
     @property
     def promotes(self) -> bool:
@@ -95,7 +104,7 @@ def parts_of(scenario: Scenario) -> list[Part]:
             continue
         assert spec.device is not None  # the schema lets only hbm go without
         device = load_device(spec.device).configure(spec.count, spec.ports, spec.drives)
-        scope = spec.scope or ("shared" if device.device_class in {"array", "object"} else "node")
+        scope = spec.scope or ("shared" if device.device_class in _REMOTE else "node")
         parts.append(Part(name=name, index=index, spec=spec, device=device, scope=scope))
     return parts
 

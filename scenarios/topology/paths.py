@@ -45,8 +45,9 @@ class Paths:
         # Each worker has copies of its own where the scope says so, so replicated KV crosses the bus more than once.
         passes = self._sizes.replication if part.scope == "worker" else 1.0
         hops = [Hop(medium, direction, passes, limit)]
-        if part.is_remote:
+        if part.has_ports:
             hops.append(Hop(self._links.ports(part, replica), direction))
+        if part.is_remote:
             hops.extend(Hop(link, direction) for link in self._links.network(replica))
         return hops
 

@@ -76,6 +76,15 @@ def test_a_single_replica_needs_no_numbers(build: Build) -> None:
     assert set(build(DRAM, NVME, FABRIC).links) == {"host-link", "nic", "dram", "nvme", "fabric", "fabric.drives"}
 
 
+def test_arrays_and_object_stores_whose_ports_nobody_knows_are_reached_over_the_network_too(build: Build) -> None:
+    built = build(DRAM, "  store: {device: object-store, capacity: 10 GB}\n", replicas=2)
+    assert set(built.links) == {
+        *(f"{name}.{node}" for name in ("host-link", "nic", "dram") for node in range(2)),
+        "store",
+    }
+    assert built.read_gb_per_s("store") == [pytest.approx(0.99 * 50)]  # the card, not the 60 GB/s of the store
+
+
 def test_numbers_tell_apart_what_there_is_several_of(build: Build) -> None:
     built = build(DRAM, NVME, FABRIC, replicas=4, per_node=2)
     assert set(built.links) == {
