@@ -100,9 +100,14 @@ def _parts(summary: Mapping[str, Any], parts: Mapping[str, Any]) -> Iterator[tup
     for name, part_s in parts.items():
         yield name, part_s
         if name == "load":
+            rest_s = part_s or 0.0
             for tier, load_s in summary.get("load_by_tier_s", {}).items():
                 if load_s:
                     yield f"  from {tier}", load_s
+                    rest_s -= load_s
+            # Where a batch stands still, a request waits for the loads of the others too.
+            if rest_s > 1e-9:
+                yield "  others' loads, software", rest_s
 
 
 def _part(name: str, part_s: float | None, mean_s: float | None) -> list[str]:

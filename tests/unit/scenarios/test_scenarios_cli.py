@@ -25,7 +25,7 @@ SUMMARY = {
     "itl_s": SPREAD,
     "e2e_s": SPREAD,
     "ttft_parts_s": {"queue": 0.5, "load": 0.5, "compute": 0.25, "other": 0.0},
-    "load_by_tier_s": {"dram": 0.1, "fabric[x]": 0.4},
+    "load_by_tier_s": {"dram": 0.1, "fabric[x]": 0.35},
     "hit_ratio_tokens": 0.374,
     "tiers": {
         "hbm": {
@@ -84,6 +84,7 @@ def test_run_prints_tables_and_warnings_apart(simulated, small, capsys) -> None:
         "TPOT",
         "ITL",
         "from fabric[x]",
+        "others' loads, software",
         "37.4% of prompt",
     ):
         assert text in out
