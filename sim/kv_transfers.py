@@ -52,10 +52,18 @@ class KvTransfers:
         self._free = free
 
     def load(self, request: Request, segments: list[Segment], on_done: Done) -> None:
-        """Load one request by itself."""
+        """Load one request by itself, the software's time for a request included."""
+        software_s = self._request_software_s
+
+        def loaded() -> None:
+            if software_s:
+                self._clock.at(self._clock.now_s + software_s, COMPLETION, lambda _: on_done())
+            else:
+                on_done()
+
         # After its first token (it was preempted), a load is no part of the request's TTFT any more.
         spent_s = [0.0] * len(request.load_tier_s) if request.generated else request.load_tier_s
-        self._hierarchy.load(request.request_id, request.chunks, segments, spent_s, on_done)
+        self._hierarchy.load(request.request_id, request.chunks, segments, spent_s, loaded)
 
     def load_in_turn(self, loads: deque[tuple[Request, list[Segment]]], on_done: Done) -> None:
         """Load several requests one after another (LMCache retrieves the requests of a step so)."""
@@ -63,16 +71,7 @@ class KvTransfers:
             on_done()
             return
         request, segments = loads.popleft()
-        software_s = self._request_software_s
-
-        def loaded() -> None:
-            if software_s:
-                later_s = self._clock.now_s + software_s
-                self._clock.at(later_s, COMPLETION, lambda _: self.load_in_turn(loads, on_done))
-            else:
-                self.load_in_turn(loads, on_done)
-
-        self.load(request, segments, loaded)
+        self.load(request, segments, lambda: self.load_in_turn(loads, on_done))
 
     def store(self, requests: Sequence[Request], on_left: Done | None = None) -> bool:
         """Write prompts' chunks through; their blocks stay until the bytes have left HBM.

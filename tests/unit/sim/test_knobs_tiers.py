@@ -203,6 +203,7 @@ KNOBS = [
     ),
     Knob("transfer.process_bandwidth", ("100 MB/s", "5 GB/s"), ttft, rises=False),
     Knob("transfer.request_software", ("0 s", "30 ms"), ttft, rises=True, more="transfer.load=sync"),
+    Knob("transfer.request_software", ("0 s", "30 ms"), ttft, rises=True, more="transfer.load=async"),
     Knob("transfer.staging", ("pipelined", "store-and-forward"), ttft, rises=True),
     Knob(
         "transfer.lookup",

@@ -227,6 +227,14 @@ def test_request_software_adds_to_each_synchronous_load():
     assert done["load_s"].tolist() == about([1.5, 1.5])
 
 
+def test_request_software_adds_to_each_asynchronous_load_by_itself():
+    earlier = [Row(0.0, 64, 1, [1, 2]), Row(0.0, 96, 1, [3, 4, 5])]
+    load = [Row(0.0, 65, 1, [1, 2]), Row(0.0, 97, 1, [3, 4, 5])]
+    transfer = SLOW | {"load": "async", "request_software": 0.125}
+    done = last_phase(run(warm(load, *earlier), STEPS, tiers=NVME, transfer=transfer))
+    assert done["load_s"].tolist() == about([0.625, 0.875])
+
+
 def test_asynchronous_loads_let_others_run_and_join_at_the_next_step():
     load = [Row(0.0, 16, 10), Row(0.5, 65, 1, [1, 2])]
     done = last_phase(run(warm(load, Row(0.0, 64, 1, [1, 2])), STEPS, tiers=NVME, transfer=SLOW | {"load": "async"}))
