@@ -160,7 +160,7 @@ class KvHierarchy:
         legs = source.read_legs
         began_s = self._clock.now_s
         n_bytes = len(keys) * legs[0].chunk_bytes
-        source.tier.read_bytes += n_bytes
+        source.tier.read_bytes += len(keys) * source.tier.chunk_bytes
         source.tier.in_transit += 1
 
         def copied() -> None:
@@ -274,7 +274,6 @@ class KvHierarchy:
             source.tier.pin(source_keys)
             source.tier.in_transit += 1
         n_bytes = len(keys) * target.write_leg.chunk_bytes
-        tier.write_bytes += n_bytes
         tier.in_transit += 1
         began_s = self._clock.now_s
 

@@ -109,7 +109,7 @@ class Tier:
         self.refused_chunks = 0
         self.hit_tokens = 0
         self.read_bytes = 0.0
-        self.write_bytes = 0.0
+        self.write_bytes = 0.0  # all that arrives: stores, write-backs, promotions, what the kernel caches
 
     @property
     def chunk_bytes(self) -> float:
@@ -247,6 +247,7 @@ class Tier:
     def arrive(self, keys: Sequence[int]) -> None:
         """Make reserved chunks resident: from now on they are hits."""
         self.pending.difference_update(keys)
+        self.write_bytes += len(keys) * self.chunk_bytes
         self._admit(keys)
 
     def cancel(self, keys: Sequence[int]) -> None:

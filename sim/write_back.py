@@ -83,7 +83,6 @@ class WriteBack:
         """Write reserved ``keys`` back; ``upper_keys`` leave the tier above when that has ended."""
         target, lower = self._target, self._target.tier
         n_bytes = len(keys) * target.write_leg.chunk_bytes
-        lower.write_bytes += n_bytes
         lower.in_transit += 1
         began_s = self._clock.now_s
 

@@ -10,7 +10,7 @@ from engine_kit import Row, Rows, columns_of, made_up_cost, prepared, scenario, 
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from scenarios.build import simulate
+from scenarios.build import build, simulate
 from scenarios.loader import load_scenario
 from sim.traces.record import TraceRecord
 from sim.workload import ClosedLoop, Contexts, OpenLoop, Phase, Wave
@@ -36,6 +36,26 @@ def test_same_seed_same_bits_in_one_process_and_in_two():
 def test_seeds_differ(name, overrides):
     first, second = columns_of(name, overrides, 0), columns_of(name, overrides, 1)
     assert first["requests.first_token_at_s"] != second["requests.first_token_at_s"]
+
+
+# The books -----------------------------------------------------------------------------------------------------------
+
+TIERS = """tiers={hbm: {capacity: 40 GB}, dram: {device: ddr5, capacity: 8 GB, scope: %s},
+    cache: {device: ddr5, capacity: 9 GB, page_cache_of: nvme}, nvme: {device: nvme-gen4, capacity: 12 GB}}"""
+
+
+@pytest.mark.parametrize("scope", ["node", "worker"])
+def test_what_was_written_to_a_tier_is_there_or_was_evicted(scope):
+    """Promotions and the page cache count too, and each worker's copy where the pool is the workers'."""
+    model = ["llm=deepseek-v3", "cluster.accelerator=h200-sxm", "cluster.tensor_parallel=8"]
+    simulation = build(load_scenario("quickstart", overrides=[*SHORT, *model, TIERS % scope]))
+    simulation.run()
+    for name in ("dram", "cache", "nvme"):
+        (pool,) = simulation.cluster.tiers[name]
+        gone = pool.evicted_chunks + pool.dropped_chunks
+        assert pool.evicted_chunks
+        assert pool.read_bytes
+        assert pool.write_bytes == pytest.approx(pool.used_bytes + gone * pool.chunk_bytes)
 
 
 # Every request once --------------------------------------------------------------------------------------------------

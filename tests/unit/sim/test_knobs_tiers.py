@@ -164,7 +164,7 @@ KNOBS = [
         rises=True,
         more=f"{FIRST_HIT} {DIRECT} tiers.nvme.capacity=8GB transfer.insertion=head-first",
     ),
-    Knob("tiers.cache.page_cache_of", ("nvme", "null"), written("cache"), rises=True, last=CACHED),
+    Knob("tiers.cache.page_cache_of", ("nvme", "null"), crossing("host-link", "write"), rises=True, last=CACHED),
     # Software
     Knob("transfer.load", ("async", "sync"), itl, rises=True),
     Knob("transfer.store", ("async", "sync"), itl, rises=True, more="links.host-link.bandwidth=1GB/s"),
