@@ -16,14 +16,14 @@ from scenarios.schema import Engine, Scenario
 from scenarios.topology import Geometry, Topology, geometry
 from sim.clock import Clock
 from sim.cluster import Cluster
-from sim.engine_settings import EngineSettings
-from sim.front_end import FrontEndSettings
+from sim.engine.front_end import FrontEndSettings
+from sim.engine.replica import Replica
+from sim.engine.settings import EngineSettings
+from sim.engine.vllm_defaults import engine_defaults
 from sim.policies.base import ROUTING
 from sim.recording import OccupancyLog, RequestLog, TokenIntervals, TransferLog
-from sim.replica import Replica
-from sim.result import SimulationResult
+from sim.results.result import SimulationResult
 from sim.simulation import Measurement, Progress, Simulation
-from sim.vllm_defaults import engine_defaults
 from sim.workload import Phase
 
 

@@ -9,8 +9,8 @@ import numpy as np
 
 from models.errors import InvariantError
 from sim.cluster import Cluster
-from sim.flows import READ, WRITE, FlowNetwork
 from sim.recording import COMPLETED, Columns, LinkMeter
+from sim.transfers.flows import READ, WRITE, FlowNetwork
 
 _METER_TOLERANCE: Final = 1e-6
 # The parts of a TTFT are differences of clock times, each exact to half a unit in the last place of the time.

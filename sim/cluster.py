@@ -6,14 +6,14 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from math import nan
 
-from sim.attached import KEY_BITS
 from sim.clock import Clock
-from sim.front_end import FrontEnd, FrontEndSettings
+from sim.engine.front_end import FrontEnd, FrontEndSettings
+from sim.engine.replica import Replica
+from sim.engine.request import Request
 from sim.policies.base import RoutingPolicy
 from sim.recording import COMPLETED, REJECTED, OccupancyLog, RequestLog
-from sim.replica import Replica
-from sim.request import Request
-from sim.tier import Tier
+from sim.tiers.attached import KEY_BITS
+from sim.tiers.tier import Tier
 
 _SAMPLE_EVERY_S = 1.0
 """Occupancy is noted at request ends, at most this often [s]: as often as iostat prints."""

@@ -11,15 +11,15 @@ import numpy as np
 
 from models.errors import InputError
 from sim.books import check_books
-from sim.bottleneck import ReplicaTime
 from sim.clock import ARRIVAL, Clock, Wakeup
 from sim.cluster import Cluster
-from sim.flows import FlowNetwork
-from sim.link_use import link_use
-from sim.percentiles import PercentileRule
 from sim.recording import LinkMeter, OccupancyLog, TokenIntervals, TransferLog
-from sim.result import SimulationResult, versions
-from sim.summary import Recorded, measured_mask, measured_window, summarise
+from sim.results.bottleneck import ReplicaTime
+from sim.results.link_use import link_use
+from sim.results.percentiles import PercentileRule
+from sim.results.result import SimulationResult, versions
+from sim.results.summary import Recorded, measured_mask, measured_window, summarise
+from sim.transfers.flows import FlowNetwork
 from sim.workload import Phase
 
 Progress = Callable[[float | None, int], None]

@@ -14,7 +14,7 @@ import numpy as np
 from models.errors import ScenarioError
 from sim.clock import ARRIVAL, Wakeup
 from sim.cluster import Cluster
-from sim.request import Request
+from sim.engine.request import Request
 from sim.traces.record import Trace, TraceRecord
 
 _CONTEXT_KEYS: Final = 1 << 50

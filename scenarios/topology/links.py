@@ -11,7 +11,7 @@ from models.link import load_link
 from models.storage import load_device
 from scenarios.schema import Scenario
 from scenarios.topology.parts import Geometry, Part, Places
-from sim.flows import Hop, Link
+from sim.transfers.flows import Hop, Link
 
 _HOST_MEMORY: Final = "ddr5"
 """What bounce buffers live in where the scenario has no memory tier."""

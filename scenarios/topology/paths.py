@@ -10,8 +10,8 @@ from models.software import SoftwarePath
 from scenarios.schema import Transfer
 from scenarios.topology.links import Links
 from scenarios.topology.parts import Geometry, Part
-from sim.flows import READ, WRITE, FlowNetwork, Hop
-from sim.legs import Leg, WriteCache
+from sim.transfers.flows import READ, WRITE, FlowNetwork, Hop
+from sim.transfers.legs import Leg, WriteCache
 
 _DMA: Final = 1 << 30
 """Chunks in flight of a copy that hardware does: no limit."""

@@ -8,13 +8,13 @@ from scenarios.topology.links import Links
 from scenarios.topology.parts import Geometry, Places, parts_of
 from scenarios.topology.paths import Paths
 from scenarios.topology.pools import Pools
-from sim.attached import AttachedTier
 from sim.clock import Clock
 from sim.cluster import Parents
-from sim.flows import FlowNetwork
-from sim.hierarchy import KvHierarchy
 from sim.recording import LinkMeter, TransferLog
-from sim.tier import Tier
+from sim.tiers.attached import AttachedTier
+from sim.tiers.hierarchy import KvHierarchy
+from sim.tiers.tier import Tier
+from sim.transfers.flows import FlowNetwork
 
 
 class Topology:

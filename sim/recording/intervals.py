@@ -9,8 +9,8 @@ from typing import Final
 import numpy as np
 
 from sim.arrays import Floats, Ints
-from sim.percentiles import PercentileRule, rank_positions
 from sim.recording.tables import BUFFERED_ROWS, expand
+from sim.results.percentiles import PercentileRule, rank_positions
 
 _DTYPE: Final = np.dtype([("first_s", "f8"), ("last_s", "f8"), ("steps", "i8"), ("tokens", "i8")])
 
@@ -116,7 +116,7 @@ class TokenIntervals:
     def percentiles(self, qs: Sequence[float], rule: PercentileRule = "linear") -> list[float | None]:
         """Return the quantiles *qs* (0 to 1) [s], each within 0.1 % of the exact one; None where there are none.
 
-        Raises ValueError as :func:`sim.percentiles.rank_positions` does.
+        Raises ValueError as :func:`sim.results.percentiles.rank_positions` does.
         """
         self._fold()
         if self._n == 0:

@@ -11,7 +11,7 @@ import numpy as np
 from sim.recording.tables import Columns, Labels
 
 DIRECTIONS: Final = ("read", "write")
-"""Words behind ``sim.flows.READ`` and ``WRITE``."""
+"""Words behind ``sim.transfers.flows.READ`` and ``WRITE``."""
 
 _DTYPE: Final = np.dtype(
     [

@@ -9,8 +9,8 @@ from engine_kit import Row, Rows, made_up_cost, prepared, scenario, serve, table
 from models.accelerator import load_accelerator
 from models.llm import load_llm
 from sim.clock import ARRIVAL, Clock
-from sim.flows import READ, FlowNetwork, Hop, Link
 from sim.recording import LinkMeter
+from sim.transfers.flows import READ, FlowNetwork, Hop, Link
 
 RUNS = 10
 STUDENT_T = 3.250  # its 99.5 % quantile with RUNS - 1 degrees of freedom

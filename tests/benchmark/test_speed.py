@@ -38,10 +38,10 @@ SYNTHETIC_REQUESTS = [10_000, 100_000] + [1_000_000] * (os.environ.get("KVTIER_B
 PARTS = {
     "models/": "steps",
     "sim/": "steps",
-    **dict.fromkeys(("sim/flows", "sim/max_min", "sim/clock"), "flows"),
-    **dict.fromkeys(("sim/tier", "sim/hierarchy", "sim/policies"), "tiers"),
+    **dict.fromkeys(("sim/transfers", "sim/clock"), "flows"),
+    **dict.fromkeys(("sim/tiers", "sim/policies"), "tiers"),
     **dict.fromkeys(("sim/traces", "sim/synthetic", "sim/workload"), "reading"),
-    **dict.fromkeys(("sim/recording", "sim/summary", "sim/percentiles", "sim/link_use", "sim/result"), "recording"),
+    **dict.fromkeys(("sim/recording", "sim/results"), "recording"),
     "simpy/": "SimPy",
 }
 

@@ -11,7 +11,7 @@ from scenarios import build as builder
 from scenarios.loader import load_scenario
 from scenarios.schema import Scenario
 from sim.clock import ARRIVAL
-from sim.result import SimulationResult
+from sim.results.result import SimulationResult
 from sim.simulation import Simulation
 from sim.workload import Driver, Phase
 

@@ -11,7 +11,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from models.roofline import StepCost
-from sim.decode import UNLIMITED_STEPS, decode_run
+from sim.engine.decode import UNLIMITED_STEPS, decode_run
 
 NOT_COMPARED = {"itl_max_s"}  # a difference of two edges one way, a step's own length the other: equal to rounding
 

@@ -18,10 +18,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from models.software import SoftwarePath
-from sim.chunkwise import ChunkNetwork
 from sim.clock import ARRIVAL, Clock
-from sim.flows import READ, WRITE, FlowNetwork, Hop, Link
 from sim.recording import LinkMeter
+from sim.transfers.chunkwise import ChunkNetwork
+from sim.transfers.flows import READ, WRITE, FlowNetwork, Hop, Link
 
 GB = 1e9
 MB = 1e6

@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sim.chunkwise import ChunkNetwork, Weights, max_min_rates
 from sim.clock import ARRIVAL, SETTLE, Clock, Wakeup
-from sim.flows import FlowNetwork, Hop, Link
-from sim.max_min import FlowClass, Resource
+from sim.transfers.chunkwise import ChunkNetwork, Weights, max_min_rates
+from sim.transfers.flows import FlowNetwork, Hop, Link
+from sim.transfers.max_min import FlowClass, Resource
 
 GB = 1e9
 

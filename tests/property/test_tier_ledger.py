@@ -10,7 +10,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from models.errors import InvariantError
 from sim.policies.eviction import Lru
 from sim.policies.leaf import constrain_to_leaves
-from sim.tier import Tier
+from sim.tiers.tier import Tier
 
 KEYS = st.lists(st.integers(0, 15), unique=True, min_size=1, max_size=5)
 

@@ -8,7 +8,7 @@ from calibration.compare import Comparison, compare, markdown
 from calibration.published import reports
 from scenarios.build import simulate
 from scenarios.loader import library, load_scenario
-from sim.result import SimulationResult
+from sim.results.result import SimulationResult
 
 
 @pytest.fixture(scope="module")

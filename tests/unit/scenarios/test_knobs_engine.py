@@ -9,7 +9,7 @@ from engine_kit import serve
 from models.errors import InputError, ScenarioError
 from scenarios.loader import load_scenario
 from scenarios.schema import Cluster, Engine
-from sim.vllm_defaults import engine_defaults
+from sim.engine.vllm_defaults import engine_defaults
 
 BUSY = """\
 name: knobs

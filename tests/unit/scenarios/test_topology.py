@@ -10,11 +10,11 @@ from models.errors import ScenarioError
 from models.llm import load_llm
 from scenarios.loader import load_scenario
 from scenarios.topology import Geometry, Topology, geometry
-from sim.attached import KEY_BITS, AttachedTier
 from sim.clock import Clock
-from sim.flows import FlowNetwork, Link
-from sim.hierarchy import KvHierarchy
 from sim.recording import TransferLog
+from sim.tiers.attached import KEY_BITS, AttachedTier
+from sim.tiers.hierarchy import KvHierarchy
+from sim.transfers.flows import FlowNetwork, Link
 
 GB = 1e9
 TEXT = """\

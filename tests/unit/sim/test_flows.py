@@ -6,8 +6,8 @@ from math import inf
 import pytest
 
 from sim.clock import ARRIVAL, COMPLETION, STEP, Clock
-from sim.flows import READ, WRITE, FlowNetwork, Hop, Link, Path
 from sim.recording import LinkMeter
+from sim.transfers.flows import READ, WRITE, FlowNetwork, Hop, Link, Path
 
 GB = 1e9
 

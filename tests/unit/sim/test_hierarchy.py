@@ -10,11 +10,11 @@ import pytest
 
 from models.software import SoftwarePath
 from sim.clock import ARRIVAL, Clock
-from sim.flows import READ, WRITE, FlowNetwork, Hop, Link
-from sim.hierarchy import KEY_BITS, AttachedTier, KvHierarchy, Leg, Segment, WriteCache
 from sim.policies.eviction import Lru
 from sim.recording import LinkMeter, TransferLog
-from sim.tier import Tier
+from sim.tiers.hierarchy import KEY_BITS, AttachedTier, KvHierarchy, Leg, Segment, WriteCache
+from sim.tiers.tier import Tier
+from sim.transfers.flows import READ, WRITE, FlowNetwork, Hop, Link
 
 GB = 1e9
 CHUNK = 10**8

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from matplotlib.figure import Figure
 
-from sim.result import SimulationResult
+from sim.results.result import SimulationResult
 
 
 def a_result(

@@ -8,8 +8,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sim.flows import READ, WRITE
-from sim.percentiles import PERCENTILE_RULES
 from sim.recording import (
     COMPLETED,
     REJECTED,
@@ -19,6 +17,8 @@ from sim.recording import (
     TokenIntervals,
     TransferLog,
 )
+from sim.results.percentiles import PERCENTILE_RULES
+from sim.transfers.flows import READ, WRITE
 
 NAN = math.nan
 

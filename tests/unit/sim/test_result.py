@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from models.errors import InputError, UnknownNameError
-from sim.result import SimulationResult, versions
-from sim.result_files import jsonable
+from sim.results.files import jsonable
+from sim.results.result import SimulationResult, versions
 
 
 def a_result(seed: int = 3) -> SimulationResult:

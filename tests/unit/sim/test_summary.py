@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from sim.bottleneck import ReplicaTime
-from sim.flows import READ, WRITE, Link
-from sim.link_use import link_use
-from sim.percentiles import PercentileRule, percentile, rank_positions
 from sim.recording import COMPLETED, REJECTED, Columns, LinkMeter, RequestLog, TokenIntervals
-from sim.summary import Recorded, distribution, measured_mask, measured_window, summarise
+from sim.results.bottleneck import ReplicaTime
+from sim.results.link_use import link_use
+from sim.results.percentiles import PercentileRule, percentile, rank_positions
+from sim.results.summary import Recorded, distribution, measured_mask, measured_window, summarise
+from sim.transfers.flows import READ, WRITE, Link
 
 NAN = math.nan
 IDLE = ReplicaTime(compute_fraction=0.2, load_stall_fraction=0.1)

@@ -6,7 +6,7 @@ import pytest
 
 from sim.policies.eviction import Lru
 from sim.policies.leaf import constrain_to_leaves
-from sim.tier import Tier
+from sim.tiers.tier import Tier
 
 
 def tier(capacity: int = 4, *, tail_first: bool = False, parents: dict[int, int] | None = None) -> Tier:

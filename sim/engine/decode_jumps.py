@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from models.errors import InvariantError
-from sim.decode import DecodeRun
-from sim.decode_batch import DecodeBatch
+from sim.engine.decode import DecodeRun
+from sim.engine.decode_batch import DecodeBatch
 from sim.policies.leaf import LeafConstrained
-from sim.tier import Tier
+from sim.tiers.tier import Tier
 
 
 class Jump(NamedTuple):

@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from models.errors import UnknownNameError
-from sim import plot, result_files
 from sim.arrays import Ints
 from sim.recording.tables import Columns, Labels
+from sim.results import files as result_files
+from sim.results import plot
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -50,7 +51,7 @@ class SimulationResult:
     columns : dict
         Tables by name: ``requests`` and ``transfers`` have a row for each, ``tiers`` and ``links`` one for each sample.
     summary_values : dict
-        What :meth:`summary` returns (:func:`sim.summary.summarise`).
+        What :meth:`summary` returns (:func:`sim.results.summary.summarise`).
     labels : dict
         By table: the words behind columns of codes (``labels()`` of the recorders).
     """
@@ -108,7 +109,7 @@ class SimulationResult:
 
 @dataclass(frozen=True, slots=True)
 class ResultPlots:
-    """The functions of :mod:`sim.plot`, with the result filled in; each draws on *ax* where one is given."""
+    """The functions of :mod:`sim.results.plot`, with the result filled in; each draws on *ax* where one is given."""
 
     result: SimulationResult
 

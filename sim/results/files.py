@@ -16,7 +16,7 @@ from models.errors import InputError
 from sim.recording.tables import Columns, Labels
 
 if TYPE_CHECKING:
-    from sim.result import SimulationResult
+    from sim.results.result import SimulationResult
 
 _MANIFEST: Final = "result.json"
 _FORMAT: Final = "kvtier result"

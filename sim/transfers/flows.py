@@ -15,7 +15,7 @@ from operator import attrgetter
 from typing import Final, Protocol
 
 from sim.clock import COMPLETION, SETTLE, Clock, Wakeup
-from sim.max_min import FlowClass, Path, Resource, fill, reach, shadowed_resources
+from sim.transfers.max_min import FlowClass, Path, Resource, fill, reach, shadowed_resources
 
 __all__ = ["READ", "WRITE", "FlowNetwork", "Hop", "Link", "Meter", "Path", "fill"]
 

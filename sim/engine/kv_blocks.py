@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from sim.attached import Segment
-from sim.engine_settings import EngineSettings
-from sim.hierarchy import KvHierarchy
-from sim.request import Request
-from sim.tier import Tier
+from sim.engine.request import Request
+from sim.engine.settings import EngineSettings
+from sim.tiers.attached import Segment
+from sim.tiers.hierarchy import KvHierarchy
+from sim.tiers.tier import Tier
 
 
 class KvBlocks:

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
-from sim.legs import Leg
-from sim.tier import Tier
+from sim.tiers.tier import Tier
+from sim.transfers.legs import Leg
 
 KEY_BITS: Final = 62
 """Chunk keys are below 2**62; what lies above tells apart the files of replicas that do not see each other's index."""

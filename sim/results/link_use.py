@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from typing import Final
 
 from sim.arrays import Floats
-from sim.flows import READ, WRITE, Link
 from sim.recording import LinkMeter
+from sim.transfers.flows import READ, WRITE, Link
 
 # The rule of reports R2 and R3 for "busy" seconds in their iostat columns: seconds above 0.5 GB/s.
 _BUSY_ABOVE_BYTES_PER_S: Final = 0.5e9

@@ -6,8 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from models.software import SoftwarePath
-from sim.flows import FlowNetwork
-from sim.max_min import Path
+from sim.transfers.flows import FlowNetwork
+from sim.transfers.max_min import Path
 
 Done = Callable[[], None]
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from sim.attached import KEY_BITS, AttachedTier, fill_page_cache
 from sim.clock import Clock
-from sim.flows import WRITE, FlowNetwork
-from sim.legs import move
 from sim.recording import TransferLog
-from sim.tier import Tier
+from sim.tiers.attached import KEY_BITS, AttachedTier, fill_page_cache
+from sim.tiers.tier import Tier
+from sim.transfers.flows import WRITE, FlowNetwork
+from sim.transfers.legs import move
 
 _KEY_MASK: Final = (1 << KEY_BITS) - 1
 

@@ -17,18 +17,18 @@ from typing import Final
 
 from models.roofline import StepCost
 from models.step_table import StepTable
-from sim.attached import Segment
 from sim.clock import COMPLETION, STEP, Clock, Wakeup
-from sim.decode_batch import DecodeBatch
-from sim.decode_jumps import DecodeJumps
-from sim.engine_settings import EngineSettings
-from sim.hierarchy import KvHierarchy
-from sim.kv_blocks import KvBlocks
-from sim.kv_transfers import KvTransfers
+from sim.engine.decode_batch import DecodeBatch
+from sim.engine.decode_jumps import DecodeJumps
+from sim.engine.kv_blocks import KvBlocks
+from sim.engine.kv_transfers import KvTransfers
+from sim.engine.request import Request
+from sim.engine.scheduler import Scheduler
+from sim.engine.settings import EngineSettings
 from sim.recording import TokenIntervals
-from sim.request import Request
-from sim.scheduler import Scheduler
-from sim.tier import Tier
+from sim.tiers.attached import Segment
+from sim.tiers.hierarchy import KvHierarchy
+from sim.tiers.tier import Tier
 
 _IDLE: Final = 0
 _SCHEDULED: Final = 1

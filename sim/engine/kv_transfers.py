@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Sequence
 
-from sim.attached import Segment
 from sim.clock import COMPLETION, Clock
-from sim.hierarchy import KvHierarchy
-from sim.legs import Done
-from sim.request import Request
-from sim.tier import Tier
+from sim.engine.request import Request
+from sim.tiers.attached import Segment
+from sim.tiers.hierarchy import KvHierarchy
+from sim.tiers.tier import Tier
+from sim.transfers.legs import Done
 
 
 class KvTransfers:

@@ -9,9 +9,9 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from sim.bottleneck import ReplicaTime, name_bottleneck
-from sim.percentiles import PercentileRule, percentile
 from sim.recording import COMPLETED, REJECTED, Columns, TokenIntervals
+from sim.results.bottleneck import ReplicaTime, name_bottleneck
+from sim.results.percentiles import PercentileRule, percentile
 
 _PARTS: Final = ("queue", "load", "compute", "other")
 _QUANTILES: Final = {"p50": 0.5, "p90": 0.9, "p99": 0.99}
@@ -63,7 +63,7 @@ class Recorded:
         By tier, fastest first: read_bytes, write_bytes, evicted_bytes, peak_used_bytes and capacity_bytes, and whatever
         else is to be shown. Hit tokens come from the requests.
     links : mapping
-        By link: :func:`sim.link_use.link_use`.
+        By link: :func:`sim.results.link_use.link_use`.
     loading_links : mapping
         By tier: names of the links that its loads cross.
     replica_time : ReplicaTime

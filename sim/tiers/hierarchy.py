@@ -9,13 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from sim.attached import KEY_BITS, AttachedTier, Segment, fill_page_cache
 from sim.clock import Clock
-from sim.flows import READ, WRITE, FlowNetwork
-from sim.legs import Done, Leg, WriteCache, move
 from sim.recording import TransferLog
-from sim.tier import Tier
-from sim.write_back import WriteBack
+from sim.tiers.attached import KEY_BITS, AttachedTier, Segment, fill_page_cache
+from sim.tiers.tier import Tier
+from sim.tiers.write_back import WriteBack
+from sim.transfers.flows import READ, WRITE, FlowNetwork
+from sim.transfers.legs import Done, Leg, WriteCache, move
 
 __all__ = ["KEY_BITS", "AttachedTier", "Done", "KvHierarchy", "Leg", "Segment", "WriteCache"]
 
@@ -311,7 +311,7 @@ class KvHierarchy:
         return True
 
     def write_back(self, upper: Tier, target: AttachedTier, *, keeps_views: bool) -> WriteBack:
-        """Return what saves ``upper``'s victims in ``target``, as :class:`sim.write_back.WriteBack` says."""
+        """Return what saves ``upper``'s victims in ``target``, as :class:`sim.tiers.write_back.WriteBack` says."""
         return WriteBack(
             clock=self._clock,
             network=self._network,

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-    from sim.result import SimulationResult
+    from sim.results.result import SimulationResult
 
 # Okabe and Ito's palette (jfly.uni-koeln.de/color), told apart with every common colour blindness; yellow is left out,
 # it is too pale for a line on white.

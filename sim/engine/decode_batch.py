@@ -8,8 +8,8 @@ from heapq import heapify, heappop, heappush
 
 from models.roofline import StepCost
 from models.step_table import StepTable
-from sim.decode import UNLIMITED_STEPS, DecodeRun, decode_run
-from sim.request import Request
+from sim.engine.decode import UNLIMITED_STEPS, DecodeRun, decode_run
+from sim.engine.request import Request
 
 Prefill = tuple[Request, int, int]
 """Part of a prompt: whose, the tokens that are there already, and those that the step computes."""

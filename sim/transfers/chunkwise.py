@@ -1,4 +1,4 @@
-"""Transfers chunk by chunk: the slow way of moving data, which the flows of ``sim.flows`` are checked against.
+"""Transfers chunk by chunk: the slow way of moving data, which the flows of ``sim.transfers.flows`` are held against.
 
 A flow sums up a load of many chunks in one rate with one ceiling. Here each chunk is moved on its own, as the software
 does it: a slot spends its software time, then moves its piece, then takes the next. Written on its own, without the
@@ -15,7 +15,7 @@ from typing import Final
 
 from models.software import SoftwarePath
 from sim.clock import COMPLETION, Clock, Wakeup
-from sim.flows import READ, Hop, Link
+from sim.transfers.flows import READ, Hop, Link
 
 _DUST_BYTES: Final = 1e-3
 """A piece with less than this left has arrived, as a flow has."""

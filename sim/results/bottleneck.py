@@ -51,7 +51,7 @@ def name_bottleneck(
     batch. *load*: of the links that loads from the slowest-loading tier cross, the one with most work, bytes over
     capacity (one that is full for a moment at the end of each load is not what they wait for); if that one carries less
     than SATURATED_FROM of its capacity while busy, the software path. *compute*: prefill. *other*: look-ups and request
-    handling. Links are entries of :func:`sim.link_use.link_use`; *loading_links* gives the links on a
+    handling. Links are entries of :func:`sim.results.link_use.link_use`; *loading_links* gives the links on a
     tier's read path.
     """
     known = {name: part_s for name, part_s in parts_s.items() if part_s is not None}

@@ -11,11 +11,11 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 
-from sim.attached import Segment
-from sim.decode_batch import DecodeBatch, Prefill
-from sim.engine_settings import EngineSettings
-from sim.kv_blocks import KvBlocks
-from sim.request import Request
+from sim.engine.decode_batch import DecodeBatch, Prefill
+from sim.engine.kv_blocks import KvBlocks
+from sim.engine.request import Request
+from sim.engine.settings import EngineSettings
+from sim.tiers.attached import Segment
 
 Load = tuple[Request, list[Segment]]
 

@@ -1,0 +1,1 @@
+"""From what a run recorded to summary, tables, plots and files."""

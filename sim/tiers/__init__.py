@@ -1,0 +1,1 @@
+"""Tiers: what is resident where, how replicas reach it, and how chunks move between tiers."""
