@@ -5,7 +5,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from models.errors import InputError
 from models.units import format_bytes, format_rate, format_seconds
 from scenarios.commands.progress import Progress
 from scenarios.commands.tables import print_json, print_pairs, print_table
@@ -31,9 +30,11 @@ def run_scenario(
 ) -> None:
     """Simulate a scenario and print its summary; warnings and progress go to stderr. Raises KvTierError."""
     scenario = load_scenario(name_or_path, overrides=overrides, trace=trace, seed=seed)
-    if out is not None and Path(out).exists() and not Path(out).is_dir():
-        raise InputError(f"--out {out}: is a file; must be a folder")  # said now rather than after the run
     from scenarios.build import simulate
+    from sim.results.files import refuse_foreign
+
+    if out is not None:
+        refuse_foreign(Path(out))  # said now rather than after the run
 
     with Progress(scenario.name) as progress:
         result = simulate(scenario, progress=progress)

@@ -44,7 +44,7 @@ def save_result(result: SimulationResult, directory: Path) -> Path:
     # Resolved, so that "." and "runs/.." have a name to put the new directory beside, and links lead to what they mean.
     target = directory.resolve()
     try:
-        _refuse_foreign(target)
+        refuse_foreign(target)
         target.parent.mkdir(parents=True, exist_ok=True)
         fresh = _beside(target)
         fresh.mkdir()
@@ -60,7 +60,7 @@ def save_result(result: SimulationResult, directory: Path) -> Path:
     return target
 
 
-def _refuse_foreign(target: Path) -> None:
+def refuse_foreign(target: Path) -> None:
     """Raise InputError unless *target* is absent, empty, or an earlier result and nothing else."""
     if not target.exists():
         return

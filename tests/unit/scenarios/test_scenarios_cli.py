@@ -103,7 +103,7 @@ def test_run_json_is_one_object_and_nothing_else(simulated, small, tmp_path, cap
 def test_out_that_is_a_file_is_refused_before_the_run(simulated, small, capsys) -> None:
     assert cli.main(["run", small, "--out", small]) == 2
     assert not simulated
-    assert "is a file; must be a folder" in capsys.readouterr().err
+    assert "is a file; a result needs a directory" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
