@@ -225,14 +225,33 @@ class KvHierarchy:
         return under_way > 0
 
     def _cascade(self, request_id: int, chunks: Sequence[int]) -> None:
-        """Feed slower tiers from the staging tier, which pins what they read."""
+        """Feed slower tiers from the staging tier, which keeps what they read until the last of them has it."""
         staging = self._staging
         if staging is None:
             return
+        source = staging.tier
         held = self._held(staging, chunks)
+        keys = staging.keys(held)
+        under_way = 0
+
+        def written() -> None:
+            nonlocal under_way
+            under_way -= 1
+            if not under_way:
+                source.unpin(keys, wake=False)
+                source.transfer_ended()
+
         for attached in self.tiers:
-            if attached.write_through and attached.fed_from_staging:
-                self._write(attached, held, None, request_id, staging)
+            if (
+                attached.write_through
+                and attached.fed_from_staging
+                and self._write(attached, held, written, request_id)
+            ):
+                under_way += 1
+        if under_way:
+            # One pin for all that read from here: a second one would have to be counted chunk by chunk.
+            source.pin(keys)
+            source.in_transit += 1
 
     @staticmethod
     def _held(source: AttachedTier, chunks: Sequence[int]) -> Sequence[int]:
@@ -250,7 +269,6 @@ class KvHierarchy:
         chunks: Sequence[int],
         on_done: Done | None,
         request_id: int = -1,
-        source: AttachedTier | None = None,
     ) -> bool:
         """Write those chunks that the target lacks; False if there is nothing to write or no room for it."""
         tier = target.tier
@@ -261,18 +279,12 @@ class KvHierarchy:
         waits = target.waits_when_full or tier.spill is not None
         granted = tier.reserve_or_wait(wanted) if waits else tier.reserve_some(wanted)
         if granted is None:
-            return self._write_later(target, chunks, on_done, request_id, source)
+            return self._write_later(target, chunks, on_done, request_id)
         keys = granted
         if len(keys) < len(wanted):
             tier.refused_chunks += len(wanted) - len(keys)
             if not keys:
                 return False
-        offset = target.key_offset
-        source_keys: Sequence[int] = ()
-        if source is not None:
-            source_keys = source.keys([key - offset for key in keys] if offset else keys)
-            source.tier.pin(source_keys)
-            source.tier.in_transit += 1
         n_bytes = len(keys) * target.write_leg.chunk_bytes
         tier.in_transit += 1
         began_s = self._clock.now_s
@@ -281,15 +293,11 @@ class KvHierarchy:
             tier.arrive(keys)
             if target.page_cache is not None:
                 fill_page_cache(target.page_cache, keys)
-            if source is not None:
-                source.tier.unpin(source_keys, wake=False)
             self._log.append(WRITE, tier.index, self._replica, request_id, n_bytes, began_s, self._clock.now_s)
             if on_done is not None:
                 on_done()
             # Last, so that slower tiers have pinned what they read from here before those who wait take the room.
             tier.transfer_ended()
-            if source is not None:
-                source.tier.transfer_ended()
 
         move(target.write_leg, len(keys), self._network, began_s, written)
         return True
@@ -300,11 +308,9 @@ class KvHierarchy:
         chunks: Sequence[int],
         on_done: Done | None,
         request_id: int,
-        source: AttachedTier | None,
     ) -> bool:
         def again() -> None:
-            held = chunks if source is None else self._held(source, chunks)
-            if not self._write(target, held, on_done, request_id, source) and on_done is not None:
+            if not self._write(target, chunks, on_done, request_id) and on_done is not None:
                 on_done()
 
         target.tier.wait_for_room(again)
