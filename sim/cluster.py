@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from math import nan
 
@@ -12,32 +12,11 @@ from sim.engine.replica import Replica
 from sim.engine.request import Request
 from sim.policies.base import RoutingPolicy
 from sim.recording import COMPLETED, REJECTED, OccupancyLog, RequestLog
-from sim.tiers.attached import KEY_BITS
+from sim.tiers.parents import Parents
 from sim.tiers.tier import Tier
 
 _SAMPLE_EVERY_S = 1.0
 """Occupancy is noted at request ends, at most this often [s]: as often as iostat prints."""
-
-
-class Parents(Mapping[int, int]):
-    """Each chunk's predecessor in its chain, the same for every replica's view of a tier."""
-
-    def __init__(self) -> None:
-        self._parents: dict[int, int] = {}
-
-    def note(self, chunks: Sequence[int]) -> None:
-        """Note a prompt's chain."""
-        self._parents.update(zip(chunks[1:], chunks, strict=False))
-
-    def __getitem__(self, key: int) -> int:
-        view = key >> KEY_BITS << KEY_BITS
-        return self._parents[key - view] + view
-
-    def __iter__(self) -> Iterator[int]:
-        return iter(self._parents)
-
-    def __len__(self) -> int:
-        return len(self._parents)
 
 
 class Cluster:

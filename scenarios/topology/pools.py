@@ -7,10 +7,10 @@ from collections.abc import Callable, Sequence
 from models.errors import ScenarioError
 from scenarios.schema import Scenario, TierSpec
 from scenarios.topology.parts import Geometry, Part, Places
-from sim.cluster import Parents
 from sim.policies.base import EVICTION, EvictionPolicy
 from sim.policies.leaf import constrain_to_leaves
 from sim.tiers.attached import KEY_BITS
+from sim.tiers.parents import Parents
 from sim.tiers.tier import Tier
 from sim.transfers.legs import WriteCache
 

@@ -9,10 +9,10 @@ from scenarios.topology.parts import Geometry, Places, parts_of
 from scenarios.topology.paths import Paths
 from scenarios.topology.pools import Pools
 from sim.clock import Clock
-from sim.cluster import Parents
 from sim.recording import LinkMeter, TransferLog
 from sim.tiers.attached import AttachedTier
 from sim.tiers.hierarchy import KvHierarchy
+from sim.tiers.parents import Parents
 from sim.tiers.tier import Tier
 from sim.transfers.flows import FlowNetwork
 

@@ -10,7 +10,7 @@ from sim.engine.request import Request
 from sim.tiers.attached import Segment
 from sim.tiers.hierarchy import KvHierarchy
 from sim.tiers.tier import Tier
-from sim.transfers.legs import Done
+from sim.transfers.legs import Countdown, Done
 
 
 class KvTransfers:
@@ -80,18 +80,10 @@ class KvTransfers:
         """
         if not requests:
             return False
-        under_way = 0
-
-        def one_left() -> None:
-            nonlocal under_way
-            under_way -= 1
-            if not under_way and on_left is not None:
-                on_left()
-
+        leaving = Countdown(on_left or _nothing)
         for request in requests:
-            if self._store_one(request, one_left):
-                under_way += 1
-        return under_way > 0
+            leaving.under_way += self._store_one(request, leaving.ended)
+        return leaving.under_way > 0
 
     def _store_one(self, request: Request, on_left: Done) -> bool:
         def left() -> None:
@@ -109,3 +101,7 @@ class KvTransfers:
         self._hbm.in_transit += 1
         request.stores_under_way += 1
         return True
+
+
+def _nothing() -> None:
+    """Nobody waits."""

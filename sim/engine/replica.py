@@ -261,14 +261,11 @@ class Replica:
     def _end_step(self) -> None:
         """Give out the step's tokens."""
         now = self._clock.now_s
-        batch = self._batch
-        decodes = batch.n
+        decodes = self._batch.n
         if decodes:
             interval_s = now - self._edge_s
             self.intervals.add(interval_s, interval_s, 1, decodes)
-            for request in batch.advance(1, interval_s):
-                request.note_gap(batch.largest_gap_since(request.started_tick))
-                self._end(request)
+            self._advance(1, interval_s)
         for request in self._scheduler.take_work():
             self._first_token(request, now)
         self._jumps.forget()
@@ -305,6 +302,14 @@ class Replica:
         if self._scheduler.waiting:
             self._poke()
 
+    def _advance(self, steps: int, longest_s: float) -> None:
+        """Give every decoding request so many tokens, and end those that have all of theirs."""
+        batch = self._batch
+        for request in batch.advance(steps, longest_s):
+            self._jumps.forget()
+            request.note_gap(batch.largest_gap_since(request.started_tick))
+            self._end(request)
+
     # Decode jumps ----------------------------------------------------------------------------------------------------
 
     def _decode(self, now: float, *, jumps: bool) -> None:
@@ -334,8 +339,5 @@ class Replica:
         self.intervals.add(first_s, last_s, steps, batch.n)
         self._edge_s = now
         # Steps only get longer while the batch stays the same, so the last of them is the longest.
-        for request in batch.advance(steps, last_s):
-            self._jumps.forget()
-            request.note_gap(batch.largest_gap_since(request.started_tick))
-            self._end(request)
+        self._advance(steps, last_s)
         self._next()

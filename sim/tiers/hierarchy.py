@@ -11,13 +11,11 @@ from collections.abc import Sequence
 
 from sim.clock import Clock
 from sim.recording import TransferLog
-from sim.tiers.attached import KEY_BITS, AttachedTier, Segment, fill_page_cache
+from sim.tiers.attached import AttachedTier, Segment, fill_page_cache
 from sim.tiers.tier import Tier
 from sim.tiers.write_back import WriteBack
 from sim.transfers.flows import READ, WRITE, FlowNetwork
-from sim.transfers.legs import Done, Leg, WriteCache, move
-
-__all__ = ["KEY_BITS", "AttachedTier", "Done", "KvHierarchy", "Leg", "Segment", "WriteCache"]
+from sim.transfers.legs import Countdown, Done, move
 
 
 class KvHierarchy:
@@ -116,16 +114,9 @@ class KvHierarchy:
         if self._serial or len(segments) == 1:
             self._load_in_turn(request_id, chunks, list(segments), spent_s, on_done)
             return
-        left = len(segments)
-
-        def one_done() -> None:
-            nonlocal left
-            left -= 1
-            if not left:
-                on_done()
-
+        loads = Countdown(on_done, len(segments))
         for segment in segments:
-            self._load_in_turn(request_id, chunks, [segment], spent_s, one_done)
+            self._load_in_turn(request_id, chunks, [segment], spent_s, loads.ended)
 
     def _load_in_turn(
         self, request_id: int, chunks: Sequence[int], segments: list[Segment], spent_s: list[float], on_done: Done
@@ -202,27 +193,21 @@ class KvHierarchy:
         """
         if not self._writes_anything or not chunks:
             return False
-        under_way = 0
-
-        def left() -> None:
-            nonlocal under_way
-            under_way -= 1
-            if not under_way:
-                on_left_hbm()
+        leaving = Countdown(on_left_hbm)
 
         def staged() -> None:
-            left()
+            leaving.ended()
             self._cascade(request_id, chunks)
 
         for attached in self.tiers:
             if not attached.write_through or attached.fed_from_staging:
                 continue
             is_staging = attached is self._staging
-            if self._write(attached, chunks, staged if is_staging else left, request_id):
-                under_way += 1
+            if self._write(attached, chunks, staged if is_staging else leaving.ended, request_id):
+                leaving.under_way += 1
             elif is_staging:
                 self._cascade(request_id, chunks)
-        return under_way > 0
+        return leaving.under_way > 0
 
     def _cascade(self, request_id: int, chunks: Sequence[int]) -> None:
         """Feed slower tiers from the staging tier, which keeps what they read until the last of them has it."""
@@ -232,23 +217,16 @@ class KvHierarchy:
         source = staging.tier
         held = self._held(staging, chunks)
         keys = staging.keys(held)
-        under_way = 0
 
-        def written() -> None:
-            nonlocal under_way
-            under_way -= 1
-            if not under_way:
-                source.unpin(keys, wake=False)
-                source.transfer_ended()
+        def let_go() -> None:
+            source.unpin(keys, wake=False)
+            source.transfer_ended()
 
-        for attached in self.tiers:
-            if (
-                attached.write_through
-                and attached.fed_from_staging
-                and self._write(attached, held, written, request_id)
-            ):
-                under_way += 1
-        if under_way:
+        readers = Countdown(let_go)
+        fed = [attached for attached in self.tiers if attached.write_through and attached.fed_from_staging]
+        for attached in fed:
+            readers.under_way += self._write(attached, held, readers.ended, request_id)
+        if readers.under_way:
             # One pin for all that read from here: a second one would have to be counted chunk by chunk.
             source.pin(keys)
             source.in_transit += 1
@@ -263,13 +241,7 @@ class KvHierarchy:
             else list(filter(ready.__contains__, chunks))
         )
 
-    def _write(
-        self,
-        target: AttachedTier,
-        chunks: Sequence[int],
-        on_done: Done | None,
-        request_id: int = -1,
-    ) -> bool:
+    def _write(self, target: AttachedTier, chunks: Sequence[int], on_done: Done | None, request_id: int = -1) -> bool:
         """Write those chunks that the target lacks; False if there is nothing to write or no room for it."""
         tier = target.tier
         wanted = tier.missing(target.keys(chunks))
@@ -302,13 +274,7 @@ class KvHierarchy:
         move(target.write_leg, len(keys), self._network, began_s, written)
         return True
 
-    def _write_later(
-        self,
-        target: AttachedTier,
-        chunks: Sequence[int],
-        on_done: Done | None,
-        request_id: int,
-    ) -> bool:
+    def _write_later(self, target: AttachedTier, chunks: Sequence[int], on_done: Done | None, request_id: int) -> bool:
         def again() -> None:
             if not self._write(target, chunks, on_done, request_id) and on_done is not None:
                 on_done()

@@ -17,8 +17,6 @@ from typing import Final, Protocol
 from sim.clock import COMPLETION, SETTLE, Clock, Wakeup
 from sim.transfers.max_min import FlowClass, Path, Resource, fill, reach, shadowed_resources
 
-__all__ = ["READ", "WRITE", "FlowNetwork", "Hop", "Link", "Meter", "Path", "fill"]
-
 READ: Final = 0
 WRITE: Final = 1
 

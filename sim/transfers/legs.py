@@ -12,6 +12,22 @@ from sim.transfers.max_min import Path
 Done = Callable[[], None]
 
 
+class Countdown:
+    """Calls ``on_all`` once, when as many things have ended as were begun."""
+
+    __slots__ = ("_on_all", "under_way")
+
+    def __init__(self, on_all: Done, under_way: int = 0) -> None:
+        self._on_all = on_all
+        self.under_way = under_way
+
+    def ended(self) -> None:
+        """One of them has ended."""
+        self.under_way -= 1
+        if not self.under_way:
+            self._on_all()
+
+
 @dataclass(slots=True)
 class WriteCache:
     """The fast write buffer of a drive: writes are quick until it is full and it drains at the sustained rate.

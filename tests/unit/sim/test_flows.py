@@ -7,7 +7,8 @@ import pytest
 
 from sim.clock import ARRIVAL, COMPLETION, STEP, Clock
 from sim.recording import LinkMeter
-from sim.transfers.flows import READ, WRITE, FlowNetwork, Hop, Link, Path
+from sim.transfers.flows import READ, WRITE, FlowNetwork, Hop, Link
+from sim.transfers.max_min import Path
 
 GB = 1e9
 

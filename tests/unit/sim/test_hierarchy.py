@@ -12,9 +12,11 @@ from models.software import SoftwarePath
 from sim.clock import ARRIVAL, Clock
 from sim.policies.eviction import Lru
 from sim.recording import LinkMeter, TransferLog
-from sim.tiers.hierarchy import KEY_BITS, AttachedTier, KvHierarchy, Leg, Segment, WriteCache
+from sim.tiers.attached import KEY_BITS, AttachedTier, Segment
+from sim.tiers.hierarchy import KvHierarchy
 from sim.tiers.tier import Tier
 from sim.transfers.flows import READ, WRITE, FlowNetwork, Hop, Link
+from sim.transfers.legs import Leg, WriteCache
 
 GB = 1e9
 CHUNK = 10**8
