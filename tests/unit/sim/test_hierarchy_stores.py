@@ -1,0 +1,207 @@
+"""Stores, write-backs and the page cache on a small node, by hand (its rates: hierarchy_kit)."""
+
+import pytest
+from hierarchy_kit import CHUNK, GB, Node, check, load, pool
+
+from sim.clock import ARRIVAL
+from sim.tiers.attached import KEY_BITS, AttachedTier
+from sim.tiers.tier import Tier
+from sim.transfers.flows import READ, WRITE, Hop
+from sim.transfers.legs import WriteCache
+
+# Stores --------------------------------------------------------------------------------------------------------------
+
+
+def test_a_store_leaves_hbm_when_memory_has_it_and_goes_on_to_the_drive() -> None:
+    node = Node()
+    dram, drive = pool("dram", 1, 9), pool("drive", 2, 9)
+    hierarchy = node.hierarchy(node.dram(dram), node.drive(drive))
+    node.network.on_idle = node.note("all written")
+    assert hierarchy.store(1, [1, 2, 3], node.note("left"))
+    assert node.run() == {"left": pytest.approx(0.03), "all written": pytest.approx(0.03 + 0.3)}
+    assert set(dram.ready) == set(drive.ready) == {1, 2, 3}
+    assert (dram.write_bytes, drive.write_bytes) == (3 * CHUNK, 3 * CHUNK)
+    check(dram, drive)
+    assert not hierarchy.store(1, [1, 2, 3], node.note("nothing to do"))
+
+
+def test_the_drive_gets_what_memory_already_had() -> None:
+    node = Node()
+    dram, drive = pool("dram", 1, 9, [1, 2]), pool("drive", 2, 9)
+    assert not node.hierarchy(node.dram(dram), node.drive(drive)).store(1, [1, 2], node.note("left"))
+    node.run()
+    assert set(drive.ready) == {1, 2}
+    check(dram, drive)
+
+
+def test_memory_keeps_what_the_drive_is_reading_from_it() -> None:
+    node = Node()
+    dram, drive = pool("dram", 1, 3), pool("drive", 2, 9)
+    hierarchy = node.hierarchy(node.dram(dram), node.drive(drive))
+    hierarchy.store(1, [1, 2, 3], node.note("first"))
+    node.clock.at(0.05, ARRIVAL, lambda _: hierarchy.store(2, [4, 5, 6], node.note("second")) and None)
+    node.run()
+    assert dram.refused_chunks == 3  # all of it is pinned by the write to the drive
+    assert "second" not in node.ended_s
+    check(dram, drive)
+
+
+def test_a_store_that_waits_gets_in_when_pins_go() -> None:
+    node = Node()
+    dram, drive = pool("dram", 1, 3), pool("drive", 2, 9)
+    hierarchy = node.hierarchy(node.dram(dram, waits_when_full=True), node.drive(drive))
+    hierarchy.store(1, [1, 2, 3], node.note("first"))
+    assert hierarchy.store(2, [4, 5, 6], node.note("second"))
+    node.run()
+    # The drive has the first three at 0.03 + 0.3; then memory has room.
+    assert node.ended_s["second"] == pytest.approx(0.33 + 0.03)
+    assert set(drive.ready) == {1, 2, 3, 4, 5, 6}
+    assert dram.refused_chunks == 0
+    check(dram, drive)
+
+
+def test_a_store_waits_for_chunks_on_their_way_without_being_forgotten() -> None:
+    node = Node()
+    dram = pool("dram", 1, 3)
+    hierarchy = node.hierarchy(node.dram(dram, waits_when_full=True))
+    for number in range(4):
+        assert hierarchy.store(number, range(3 * number, 3 * number + 3), node.note(f"store {number}"))
+    assert list(node.run().values()) == [pytest.approx(0.03 * n) for n in (1, 2, 3, 4)]
+    check(dram)
+
+
+def test_two_requests_with_one_prefix_write_it_once() -> None:
+    node = Node()
+    dram = pool("dram", 1, 9)
+    hierarchy = node.hierarchy(node.dram(dram))
+    assert hierarchy.store(1, [1, 2], node.note("one"))
+    assert not hierarchy.store(2, [1, 2], node.note("other"))
+    node.run()
+    assert dram.write_bytes == 2 * CHUNK
+    check(dram)
+
+
+def test_writes_beyond_the_drives_buffer_go_at_the_sustained_rate() -> None:
+    node = Node()
+    drive = pool("drive", 1, 9)
+    attached = node.drive(drive, fed_from_staging=False)
+    attached.write_leg.write_cache = WriteCache(2.5 * CHUNK, 0.25 * GB)
+    attached.write_leg.sustained_path = node.network.path([Hop("dram", READ), Hop("drive", WRITE, 1.0, 0.25 * GB)])
+    hierarchy = node.hierarchy(attached, staging=None)
+    hierarchy.store(1, [1, 2, 3, 4], node.note("over"))
+    assert node.run()["over"] == pytest.approx(0.25 / 1 + 0.15 / 0.25)
+    # 0.85 s later the buffer has drained (0.25 GB take 1 s to drain, so 37.5 MB are left): one chunk fits again.
+    hierarchy.store(2, [5], node.note("quick"))
+    assert node.run()["quick"] == pytest.approx(0.85 + 0.1)
+    check(drive)
+
+
+def test_a_write_buffer_takes_what_fits_and_drains() -> None:
+    cache = WriteCache(100.0, 10.0)
+    assert cache.absorb(60.0, 0.0) == 60.0
+    assert cache.absorb(60.0, 0.0) == 40.0
+    assert cache.absorb(60.0, 0.0) == 0.0
+    assert cache.absorb(60.0, 3.0) == 30.0
+    assert cache.absorb(500.0, 1e6) == 100.0
+
+
+# Write-back ----------------------------------------------------------------------------------------------------------
+
+
+def written_back(node: Node, upper: Tier, lower: AttachedTier, *, keeps_views: bool = False) -> None:
+    hierarchy = node.hierarchy(lower, staging=None)
+    upper.spill = hierarchy.write_back(upper, lower, keeps_views=keeps_views).spill
+
+
+def test_victims_are_saved_below_before_they_go() -> None:
+    node = Node()
+    hbm, drive = pool("hbm", 0, 3, [1, 2, 3]), pool("drive", 2, 9, [2])
+    written_back(node, hbm, node.drive(drive))
+    assert not hbm.take(2)  # 2 is below already and goes at once; 1 has to be saved
+    assert set(hbm.ready) == {1, 3}
+    hbm.wait_for_room(node.note("room"))
+    assert node.run()["room"] == pytest.approx(0.1)
+    assert set(hbm.ready) == {3}
+    assert set(drive.ready) == {1, 2}
+    assert hbm.take(2)
+    check(drive)
+
+
+def test_a_chain_of_write_backs_moves_on_what_is_pushed_out() -> None:
+    node = Node()
+    hbm, dram, drive = pool("hbm", 0, 2, [1, 2]), pool("dram", 1, 2, [3, 4]), pool("drive", 2, 9)
+    written_back(node, hbm, node.dram(dram))
+    written_back(node, dram, node.drive(drive))
+    assert not hbm.take(2)
+    assert hbm.in_transit
+    hbm.wait_for_room(node.note("room"))
+    assert node.run()["room"] == pytest.approx(0.2 + 0.02)
+    assert (set(hbm.ready), set(dram.ready), set(drive.ready)) == (set(), {1, 2}, {3, 4})
+    check(hbm, dram, drive)
+
+
+def test_victims_without_room_below_are_lost_not_stuck() -> None:
+    node = Node()
+    hbm, drive = pool("hbm", 0, 3, [1, 2, 3]), pool("drive", 2, 2, [8, 9])
+    written_back(node, hbm, node.drive(drive))
+    drive.pin([8])
+    assert not hbm.take(3)  # one of the three can be saved
+    node.run()
+    assert hbm.take(3)
+    assert drive.refused_chunks == 2
+    assert set(drive.ready) == {8, 1}
+    drive.pin([1])
+    hbm.give(3)
+    hbm.reserve([5])
+    hbm.arrive([5])
+    assert hbm.take(3)  # none can be saved: at once
+    drive.unpin([8, 1])
+    check(drive)
+
+
+def test_victims_wait_for_room_below_that_is_on_its_way() -> None:
+    node = Node()
+    hbm, drive = pool("hbm", 0, 2, [1, 2]), pool("drive", 2, 2)
+    lower = node.drive(drive, fed_from_staging=False)
+    written_back(node, hbm, lower)
+    assert node.hierarchy(lower, staging=None).store(1, [8, 9], node.note("stored"))
+    assert not hbm.take(2)
+    hbm.wait_for_room(node.note("room"))
+    assert node.run() == {"stored": pytest.approx(0.2), "room": pytest.approx(0.4)}
+    assert set(drive.ready) == {1, 2}
+    check(hbm, drive)
+
+
+@pytest.mark.parametrize(("keeps_views", "lower_key"), [(True, 1 + (5 << KEY_BITS)), (False, 1 + (2 << KEY_BITS))])
+def test_a_written_back_chunk_stays_with_the_replica_that_sees_it(keeps_views: bool, lower_key: int) -> None:
+    node = Node()
+    dram, drive = pool("dram", 1, 1, [1 + (5 << KEY_BITS)]), pool("drive", 2, 9)
+    written_back(node, dram, node.drive(drive, key_offset=2 << KEY_BITS), keeps_views=keeps_views)
+    dram.take(1)
+    node.run()
+    assert set(drive.ready) == {lower_key}
+
+
+# The page cache ------------------------------------------------------------------------------------------------------
+
+
+def test_the_page_cache_has_what_was_read_and_written() -> None:
+    node = Node()
+    cache, drive = pool("cache", 1, 9), pool("drive", 2, 9, [1, 2])
+    hierarchy = node.hierarchy(node.drive(drive, page_cache=cache, fed_from_staging=False), staging=None)
+    load(node, hierarchy, [1])
+    node.run()
+    assert set(cache.ready) == {1}
+    hierarchy.store(2, [3], node.note("stored"))
+    node.run()
+    assert set(cache.ready) == {1, 3}
+    check(cache, drive)
+
+
+def test_the_page_cache_has_what_was_written_back() -> None:
+    node = Node()
+    hbm, cache, drive = pool("hbm", 0, 1, [1]), pool("cache", 1, 9), pool("drive", 2, 9)
+    written_back(node, hbm, node.drive(drive, page_cache=cache))
+    hbm.take(1)
+    node.run()
+    assert set(cache.ready) == {1}
