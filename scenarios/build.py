@@ -84,7 +84,7 @@ def build(scenario: Scenario) -> Simulation:
         log=log,
         occupancy=occupancy,
         tiers=pools,
-        parents=topology.parents,
+        prefixes=topology.prefixes,
     )
     phases = loads.phases()
     caveats = {llm.name: llm.caveats, accelerator.name: accelerator.caveats} | topology.caveats

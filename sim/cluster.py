@@ -11,8 +11,8 @@ from sim.engine.front_end import FrontEnd, FrontEndSettings
 from sim.engine.replica import Replica
 from sim.engine.request import Request
 from sim.policies.base import RoutingPolicy
+from sim.prefix_tree import PrefixTree
 from sim.recording import COMPLETED, REJECTED, OccupancyLog, RequestLog
-from sim.tiers.parents import Parents
 from sim.tiers.tier import Tier
 
 _SAMPLE_EVERY_S = 1.0
@@ -38,8 +38,8 @@ class Cluster:
         Takes samples of used bytes.
     tiers : mapping of str to sequence of Tier
         All pools by tier name, fastest tier first.
-    parents : Parents or None
-        Kept up to date where a tier keeps the prefix tree.
+    prefixes : PrefixTree
+        Names the chunks of all prompts.
     """
 
     def __init__(
@@ -52,7 +52,7 @@ class Cluster:
         log: RequestLog,
         occupancy: OccupancyLog,
         tiers: Mapping[str, Sequence[Tier]],
-        parents: Parents | None = None,
+        prefixes: PrefixTree,
     ) -> None:
         self.clock = clock
         self.replicas = list(replicas)
@@ -63,7 +63,7 @@ class Cluster:
         self._router = router
         self._max_model_len = front_end.max_model_len
         self._occupancy = occupancy
-        self._parents = parents
+        self._prefixes = prefixes
         self._front_ends = [FrontEnd(clock, front_end) for _ in self.replicas]
         self._next_sample_s = 0.0
         self.submitted = 0
@@ -87,21 +87,22 @@ class Cluster:
         replica: int | None = None,
         on_end: Callable[[Request], None] | None = None,
     ) -> None:
-        """Take a request now; ``replica`` bypasses the router (a client that knows its server)."""
+        """Take a request now; ``replica`` bypasses the router (a client that knows its server).
+
+        ``chunks`` are ids of the prompt's full chunks, head first: equal ids mean equal prompts up to their end.
+        """
         request = Request(
             request_id=self.submitted,
             session_id=session_id,
             phase=phase,
             prompt_tokens=prompt_tokens,
             output_tokens=output_tokens,
-            chunks=chunks,
+            chunks=self._prefixes.chain(chunks),
             arrived_at_s=self.clock.now_s,
             tiers=len(self.tiers),
             on_end=on_end,
         )
         self.submitted += 1
-        if self._parents is not None:
-            self._parents.note(chunks)
         limit = self._max_model_len
         too_long = limit is not None and prompt_tokens + output_tokens > limit
         if too_long or not self.replicas[0].fits(request):

@@ -10,6 +10,9 @@ from typing import Protocol
 from models.errors import InputError
 from sim.policies.base import EvictionPolicy
 from sim.policies.leaf import select_victims
+from sim.prefix_tree import PrefixTree
+from sim.run_sets import RunSet
+from sim.runs import STRAND_BITS, Chain, ascending, count
 
 
 class PrefixRequest(Protocol):
@@ -51,15 +54,15 @@ def block_hit_ratio(policy: EvictionPolicy, capacity_blocks: int, ids: Iterable[
     accesses = hits = 0
     for key in ids:
         accesses += 1
-        run = (key,)
+        run = range(key << STRAND_BITS, (key << STRAND_BITS) + 1)  # a strand of its own: nothing continues it
         if key in resident:
             hits += 1
             policy.touch(run)
             continue
         if len(resident) == capacity_blocks:
-            victim = next(policy.victims())
-            policy.remove((victim,))
-            resident.remove(victim)
+            victim = next(policy.victims())[:1]
+            policy.remove(victim)
+            resident.remove(victim.start >> STRAND_BITS)
         policy.insert(run)
         resident.add(key)
     return hits / accesses if accesses else float("nan")
@@ -82,50 +85,48 @@ def prefix_replay(
     InputError for a capacity below 1 block.
     """
     _check_capacity(capacity_blocks)
-    resident: set[int] = set()
+    prefixes = PrefixTree()
+    resident = RunSet()
     hit_tokens = prompt_tokens = evicted_blocks = 0
     for number, request in enumerate(requests):
-        path = request.block_ids
-        hit_blocks = next((at for at, key in enumerate(path) if key not in resident), len(path))
+        path = prefixes.chain(request.block_ids)
+        here = RunSet()
+        for run in path.runs:
+            here.add(run)
+        absent = [part for run in path.runs for part in resident.absent(run)]
+        hit_blocks = resident.leading_of(path)
         if number >= first_counted:
             hit_tokens += min(hit_blocks * block_tokens, request.prompt_tokens)
             prompt_tokens += request.prompt_tokens
-        wanted = sum(key not in resident for key in path[hit_blocks:])
-        shortage = wanted - (capacity_blocks - len(resident))
-        if shortage > 0:
-            victims = select_victims(policy, shortage, pinned=frozenset(path))
-            policy.remove(victims)
-            resident.difference_update(victims)
-            evicted_blocks += len(victims)
+        wanted = count(absent)
+        victims = select_victims(policy, wanted - (capacity_blocks - len(resident)), here)
+        for victim in victims:
+            policy.remove(victim)
+            resident.remove(ascending(victim))
+        evicted_blocks += count(victims)
         room = capacity_blocks - len(resident)
         # The peer makes room for the first block too many by evicting the one inserted just before, and then stops
         # because the parent is gone: a prompt that does not fit leaves one block empty.
-        insertable = wanted if wanted <= room else max(room - 1, 0)
-        _use(policy, resident, path, hit_blocks, insertable)
+        _use(policy, resident, path, prefixes, wanted if wanted <= room else max(room - 1, 0))
     return PrefixReplay(hit_tokens=hit_tokens, prompt_tokens=prompt_tokens, evicted_blocks=evicted_blocks)
 
 
-def _use(policy: EvictionPolicy, resident: set[int], path: Sequence[int], hit_blocks: int, insertable: int) -> None:
+def _use(policy: EvictionPolicy, resident: RunSet, path: Chain, prefixes: PrefixTree, insertable: int) -> None:
     """Touch the resident blocks of *path* and insert the first *insertable* others; a block beyond them ends it."""
-    if hit_blocks:
-        policy.touch(path[:hit_blocks])
-    start = hit_blocks
-    while start < len(path):
-        end = start
-        if path[start] in resident:  # an orphan behind the gap: no hit, but used
-            while end < len(path) and path[end] in resident:
-                end += 1
-            policy.touch(path[start:end])
-        else:
-            last = min(len(path), start + insertable)
-            while end < last and path[end] not in resident:
-                end += 1
-            if end == start:
-                return
-            policy.insert(path[start:end], path[start - 1] if start else None)
-            resident.update(path[start:end])
-            insertable -= end - start
-        start = end
+    for run in path.runs:
+        rest = run
+        while rest:
+            length = resident.leading(rest)
+            if length > 0:  # a hit, or an orphan behind a gap: no hit, but used
+                policy.touch(rest[:length])
+            else:
+                length = min(-length, insertable)
+                if not length:
+                    return
+                policy.insert(rest[:length], prefixes.parent(rest.start))
+                resident.add(rest[:length])
+                insertable -= length
+            rest = rest[length:]
 
 
 def _check_capacity(capacity_blocks: int) -> None:

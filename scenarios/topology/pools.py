@@ -9,9 +9,9 @@ from scenarios.schema import Scenario, TierSpec
 from scenarios.topology.parts import Geometry, Part, Places
 from sim.policies.base import EVICTION, EvictionPolicy
 from sim.policies.leaf import constrain_to_leaves
-from sim.tiers.attached import KEY_BITS
-from sim.tiers.parents import Parents
-from sim.tiers.tier import Tier
+from sim.prefix_tree import KEY_BITS, PrefixTree
+from sim.runs import Runs
+from sim.tiers.tier import ParentOf, Tier
 from sim.transfers.legs import WriteCache
 
 
@@ -38,8 +38,7 @@ class Pools:
         self._sizes = sizes
         self._places = places
         self._parts = parts
-        trees = any(spec.structure == "leaf_constrained" for spec in scenario.tiers.values())
-        self.parents = Parents() if trees else None
+        self.prefixes = PrefixTree()
         self.hbm = [self._hbm_pool(hbm_bytes) for _ in range(places.replicas)]
         self._below: dict[str, dict[int, Tier]] = {}
         self._write_caches: dict[str, dict[int, WriteCache]] = {}
@@ -100,12 +99,12 @@ class Pools:
 
     # Making them -----------------------------------------------------------------------------------------------------
 
-    def _policy(self, spec: TierSpec, *, tail_first: bool) -> EvictionPolicy:
+    def _policy(self, spec: TierSpec) -> EvictionPolicy:
         policy = EVICTION.create(spec.eviction)
-        return constrain_to_leaves(policy, tail_first=tail_first) if spec.structure == "leaf_constrained" else policy
+        return constrain_to_leaves(policy) if spec.structure == "leaf_constrained" else policy
 
-    def _tree(self, spec: TierSpec) -> Parents | None:
-        return self.parents if spec.structure == "leaf_constrained" else None
+    def _parent_of(self, spec: TierSpec) -> ParentOf | None:
+        return self.prefixes.parent if spec.structure == "leaf_constrained" else None
 
     def _hbm_pool(self, hbm_bytes: int) -> Tier:
         spec = self._scenario.tiers["hbm"]
@@ -121,8 +120,8 @@ class Pools:
             capacity_units=units,
             units_per_chunk=blocks_per_chunk,
             unit_bytes=unit_bytes,
-            policy=self._policy(spec, tail_first=True),
-            parents=self._tree(spec),
+            policy=self._policy(spec),
+            parent_of=self._parent_of(spec),
         )
 
     def _pool(self, part: Part) -> Tier:
@@ -145,9 +144,9 @@ class Pools:
             capacity_units=units,
             units_per_chunk=1,
             unit_bytes=chunk_bytes,
-            policy=self._policy(spec, tail_first=tail_first),
+            policy=self._policy(spec),
             tail_first=tail_first,
-            parents=self._tree(spec),
+            parent_of=self._parent_of(spec),
         )
 
 
@@ -158,8 +157,8 @@ def _write_caches(part: Part, instances: Sequence[int]) -> dict[int, WriteCache]
     return {i: WriteCache(device.write_cache_bytes, device.sustained_write_bytes_per_s) for i in instances}
 
 
-def _drop_from(pools: Sequence[Tier]) -> Callable[[list[int]], None]:
-    def drop(keys: list[int]) -> None:
+def _drop_from(pools: Sequence[Tier]) -> Callable[[Runs], None]:
+    def drop(keys: Runs) -> None:
         for pool in pools:
             pool.drop(keys)
 

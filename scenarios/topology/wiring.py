@@ -9,10 +9,10 @@ from scenarios.topology.parts import Geometry, Places, parts_of
 from scenarios.topology.paths import Paths
 from scenarios.topology.pools import Pools
 from sim.clock import Clock
+from sim.prefix_tree import PrefixTree
 from sim.recording import LinkMeter, TransferLog
 from sim.tiers.attached import AttachedTier
 from sim.tiers.hierarchy import KvHierarchy
-from sim.tiers.parents import Parents
 from sim.tiers.tier import Tier
 from sim.transfers.flows import FlowNetwork
 
@@ -58,9 +58,9 @@ class Topology:
         return self._pools.hbm
 
     @property
-    def parents(self) -> Parents | None:
-        """Each chunk's predecessor, to be kept up to date where a tier keeps the prefix tree."""
-        return self._pools.parents
+    def prefixes(self) -> PrefixTree:
+        """What names the chunks of all prompts."""
+        return self._pools.prefixes
 
     def network(self, clock: Clock) -> tuple[FlowNetwork, LinkMeter]:
         """Return the network of all links, and what meters it."""

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 
 from sim.engine.request import Request
 from sim.engine.settings import EngineSettings
+from sim.runs import Chain, count
 from sim.tiers.attached import Segment
 from sim.tiers.hierarchy import KvHierarchy
 from sim.tiers.tier import Tier
@@ -42,21 +43,18 @@ class KvBlocks:
         blocks = -(-(request.prompt_tokens + request.output_tokens) // self._block_tokens)
         return blocks + 1 + self._settings.state_units <= self._hbm.capacity_units
 
-    def hits(self, chunks: Sequence[int]) -> int:
+    def hits(self, chunks: Chain) -> int:
         """Return how many leading chunks are in HBM."""
-        ready = self._hbm.ready
-        hits = 0
-        for chunk in chunks:
-            if chunk not in ready:
-                break
-            hits += 1
-        return hits
+        return self._hbm.ready.leading_of(chunks)
 
-    def cached_prefix_tokens(self, chunks: Sequence[int]) -> int:
-        """Return how many leading tokens of a prompt are in HBM or a tier that not all replicas share [tokens]."""
+    def cached_prefix_tokens(self, chunks: Chain) -> int:
+        """Return how many leading tokens of an arriving prompt are in HBM or a tier that not all share [tokens]."""
         hits = self.hits(chunks)
-        segments = self._hierarchy.lookup(chunks, hits, only_here=True)
-        return (segments[-1].end if segments else hits) * self._chunk_tokens
+        if hits < chunks.seen:
+            segments = self._hierarchy.lookup(chunks, hits, only_here=True)
+            if segments:
+                hits = segments[-1].end
+        return hits * self._chunk_tokens
 
     def allocate(self, request: Request) -> list[Segment] | None:
         """Take HBM for the whole prompt and decide what is loaded; None (nothing taken) where it does not fit now.
@@ -74,8 +72,8 @@ class KvBlocks:
         if cached > limit:
             cached = limit
             units += 1  # the recomputed last block is a private copy
-        found = list(chunks[:hits])
-        idle = hits - len(hbm.pinned.intersection(found))
+        found = list(chunks.cut(0, hits)) if hits else []
+        idle = sum(count(hbm.pinned.absent(run)) for run in found)
         if units > hbm.available_units - idle * self._blocks_per_chunk:
             return None
         if found:
@@ -96,7 +94,7 @@ class KvBlocks:
         request.adopted = hits
         # What a lower tier serves is not offered to the others again (LMCache: skip_leading_tokens). What HBM serves
         # is, for a lower tier may have lost it meanwhile.
-        request.to_store = [*found, *chunks[segments[-1].end :]] if segments else chunks
+        request.to_store = [*found, *chunks.cut(segments[-1].end)] if segments else chunks.runs
         request.computed = cached + loaded
         request.computed_prompt_tokens += target - request.computed
         if not request.preemptions:
@@ -120,8 +118,8 @@ class KvBlocks:
         chunks = request.chunks
         full = min(request.computed // self._chunk_tokens, len(chunks))
         if full > request.adopted:
-            new = self._hbm.adopt(chunks[request.adopted : full])
-            request.private_units -= len(new) * self._blocks_per_chunk
+            new = self._hbm.adopt(chunks.cut(request.adopted, full))
+            request.private_units -= count(new) * self._blocks_per_chunk
             request.held += new
             request.adopted = full
 

@@ -11,7 +11,7 @@ Sources: vLLM V1 ``v1/core/sched/scheduler.py``; LMCache ``vllm_v1_adapter.py`` 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from math import inf
 from typing import Final
 
@@ -26,6 +26,7 @@ from sim.engine.request import Request
 from sim.engine.scheduler import Scheduler
 from sim.engine.settings import EngineSettings
 from sim.recording import TokenIntervals
+from sim.runs import Chain
 from sim.tiers.attached import Segment
 from sim.tiers.hierarchy import KvHierarchy
 from sim.tiers.tier import Tier
@@ -111,7 +112,7 @@ class Replica:
 
     # What routers see ------------------------------------------------------------------------------------------------
 
-    def cached_prefix_tokens(self, chunks: Sequence[int]) -> int:
+    def cached_prefix_tokens(self, chunks: Chain) -> int:
         """Return how many leading tokens of a prompt this replica has ahead of others [tokens]."""
         self.catch_up()
         return self._blocks.cached_prefix_tokens(chunks)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from math import nan
+
+from sim.runs import Chain, Runs
 
 
 class Request:
@@ -15,8 +17,8 @@ class Request:
         Identity; ``session_id`` is -1 where the workload has none.
     prompt_tokens, output_tokens : int
         Lengths [tokens].
-    chunks : sequence of int
-        Ids of the prompt's full chunks, head first.
+    chunks : Chain
+        The prompt's full chunks.
     arrived_at_s : float
         When the client sent it [s].
     tiers : int
@@ -67,7 +69,7 @@ class Request:
         phase: int,
         prompt_tokens: int,
         output_tokens: int,
-        chunks: Sequence[int],
+        chunks: Chain,
         arrived_at_s: float,
         tiers: int,
         on_end: Callable[[Request], None] | None = None,
@@ -87,10 +89,10 @@ class Request:
         self.generated = 0
         self.adopted = 0
         """How many of the chunks stand in the prefix cache or were found there."""
-        self.held: list[int] = []
+        self.held: list[range] = []
         """Chunks of the prefix cache that it pins."""
         self.private_units = 0
-        self.to_store: Sequence[int] = chunks
+        self.to_store: Runs = chunks.runs
         """Chunks to write through once the prompt is in HBM."""
         self.stores_under_way = 0
         self.ended = False

@@ -1,9 +1,10 @@
 """What a policy may see and must do: protocols and registries, no implementation."""
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Protocol
 
 from sim.registry import Registry
+from sim.runs import Chain
 
 
 class EvictionPolicy(Protocol):
@@ -13,34 +14,28 @@ class EvictionPolicy(Protocol):
     global random state. The tier inserts a chunk only while it is absent, and touches or removes it only while it is
     resident. A policy that a scenario can name is a class registered in EVICTION; its keyword arguments are the
     parameters in the file.
+
+    Chunks come and go as runs: a ``range`` of keys, in the order in which they count. One that ascends is a stretch of
+    a prefix chain from its head on, one that descends the same from its tail. A policy may treat it as the ints in it.
     """
 
-    @property
-    def residents(self) -> Collection[int]:
-        """The resident keys: one live dict or set that the policy keeps anyway, with C-speed membership.
+    def insert(self, run: range, parent: int | None = None) -> None:
+        """Make the chunks of *run* resident; that counts as a use, its last key being the most recent.
 
-        The tier looks chunks up in it and never changes it.
-        """
-        ...
-
-    def insert(self, keys: Sequence[int], parent: int | None = None) -> None:
-        """Make *keys* resident; that counts as a use, the last key being the most recent.
-
-        The keys are one run of a prefix chain, head first unless the tier's insertion order is tail first;
         *parent* is the chunk before the head of the run (it need not be resident), None where the run begins the chain.
         """
         ...
 
-    def touch(self, keys: Sequence[int]) -> None:
-        """Note that resident *keys* were used again, the last one most recently."""
+    def touch(self, run: range) -> None:
+        """Note that resident chunks were used again, the last one most recently."""
         ...
 
-    def remove(self, keys: Iterable[int]) -> None:
-        """Forget resident *keys*, whether evicted or dropped."""
+    def remove(self, run: range) -> None:
+        """Forget resident chunks, whether evicted or dropped."""
         ...
 
-    def victims(self) -> Iterator[int]:
-        """Yield every resident key once, best victim first; lazy, and changes nothing that a caller can see.
+    def victims(self) -> Iterator[range]:
+        """Yield every resident chunk once, best victim first, as runs; lazy, and changes nothing that a caller can see.
 
         The policy must not be changed while the iterator is in use. A tier takes its victims with
         :func:`sim.policies.leaf.select_victims`, which knows about pins and about ``structure: leaf_constrained``.
@@ -52,8 +47,8 @@ class RoutedRequest(Protocol):
     """What a router sees of a request."""
 
     @property
-    def chunks(self) -> Sequence[int]:
-        """Ids of the full chunks of the prompt, head first."""
+    def chunks(self) -> Chain:
+        """The full chunks of the prompt."""
         ...
 
     @property
@@ -85,7 +80,7 @@ class ReplicaView(Protocol):
         """Prompt tokens routed to it that are still to be computed [tokens]."""
         ...
 
-    def cached_prefix_tokens(self, chunks: Sequence[int]) -> int:
+    def cached_prefix_tokens(self, chunks: Chain) -> int:
         """Return how many leading tokens of *chunks* are cached where this replica reaches them [tokens].
 
         A tier that serves all replicas alike does not count: it would hide what the replica has of its own.
@@ -102,6 +97,6 @@ class RoutingPolicy(Protocol):
 
 
 EVICTION = Registry[EvictionPolicy](
-    "eviction policy", package="sim.policies", requires=("residents", "insert", "touch", "remove", "victims")
+    "eviction policy", package="sim.policies", requires=("insert", "touch", "remove", "victims")
 )
 ROUTING = Registry[RoutingPolicy]("router", package="sim.policies", requires=("choose",))

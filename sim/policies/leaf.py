@@ -4,15 +4,29 @@
 TensorRT-LLM evict that way); ``structure: hashmap`` (vLLM, LMCache) uses the policy as it is and may leave orphans.
 """
 
-from collections.abc import Collection, Container, Iterable, Iterator, Sequence
+from collections.abc import Iterator
 from heapq import heapify, heappop, heappush, heapreplace
-from itertools import count, filterfalse, islice
+from itertools import chain, count, filterfalse, islice
+from typing import Protocol
 
 from sim.policies.base import EvictionPolicy
 from sim.policies.eviction import Lru
+from sim.runs import as_runs
 
 # The heap of LeafConstrainedLru is swept when it has doubled since the last time and grown by this many entries.
 _STALE_ENTRIES = 64
+
+
+class Pins(Protocol):
+    """Chunks that must stay: :class:`sim.run_sets.RunCounts` or :class:`~sim.run_sets.RunSet`."""
+
+    def __contains__(self, key: int, /) -> bool:
+        """Whether this one must stay."""
+        ...
+
+    def absent(self, run: range) -> list[range]:
+        """Return the parts of *run* that are not among them, in its order."""
+        ...
 
 
 class LeafConstrained:
@@ -24,43 +38,35 @@ class LeafConstrained:
     ----------
     inner : EvictionPolicy
         The policy that orders the chunks; it sees the same calls as without the constraint.
-    tail_first : bool
-        Whether :meth:`insert` gets its runs tail first.
     """
 
-    def __init__(self, inner: EvictionPolicy, *, tail_first: bool = False) -> None:
+    def __init__(self, inner: EvictionPolicy) -> None:
         self._inner = inner
-        self._tail_first = tail_first
         self._parents: dict[int, int | None] = {}  # of every resident chunk
         self._children: dict[int, int] = {}  # resident children of a chunk, itself resident or not; never 0
 
-    @property
-    def residents(self) -> Collection[int]:
-        """The resident keys, live."""
-        return self._parents
+    def insert(self, run: range, parent: int | None = None) -> None:
+        """Make the chunks of *run* resident in the tree and in the inner policy."""
+        self._inner.insert(run, parent)
+        self._link(run, parent)
 
-    def insert(self, keys: Sequence[int], parent: int | None = None) -> None:
-        """Make *keys* resident in the tree and in the inner policy."""
-        self._inner.insert(keys, parent)
-        self._link(keys, parent)
+    def touch(self, run: range) -> None:
+        """Note that resident chunks were used again."""
+        self._inner.touch(run)
 
-    def touch(self, keys: Sequence[int]) -> None:
-        """Note that resident *keys* were used again."""
-        self._inner.touch(keys)
-
-    def remove(self, keys: Iterable[int]) -> None:
-        """Forget *keys*, leaves or not: a tier may lose any chunk, and what continued it is then an orphan."""
-        listed = list(keys)
-        self._inner.remove(listed)
-        for key in listed:
+    def remove(self, run: range) -> None:
+        """Forget chunks, leaves or not: a tier may lose any chunk, and what continued it is then an orphan."""
+        self._inner.remove(run)
+        for key in run:
             self._unlink(key)
 
-    def victims(self) -> Iterator[int]:
+    def victims(self) -> Iterator[range]:
         """Yield the leaves of this moment, in the order of the inner policy."""
         # The table of children holds parents only, so it is the set of what is not a leaf.
-        return filterfalse(self._children.__contains__, self._inner.victims())
+        leaves = filterfalse(self._children.__contains__, chain.from_iterable(self._inner.victims()))
+        return (range(key, key + 1) for key in leaves)
 
-    def evictable(self, pinned: Container[int] = ()) -> Iterator[int]:
+    def evictable(self, pinned: Pins | tuple[()] = ()) -> Iterator[int]:
         """Yield chunks in the order in which they would go if each one yielded went before the next is asked for.
 
         A parent follows its last child where its own place in the order comes before the next leaf. Pinned chunks
@@ -68,7 +74,7 @@ class LeafConstrained:
         """
         gone: dict[int, int] = {}
         passed: set[int] = set()
-        for candidate in self._inner.victims():
+        for candidate in chain.from_iterable(self._inner.victims()):
             key: int | None = candidate
             # An interior chunk that was passed over comes before all that follows: it is next once its last child goes.
             while key is not None and key not in pinned and self._children.get(key, 0) == gone.get(key, 0):
@@ -82,9 +88,9 @@ class LeafConstrained:
                 if key == candidate:
                     passed.add(candidate)
 
-    def _link(self, keys: Sequence[int], parent: int | None) -> None:
+    def _link(self, keys: range, parent: int | None) -> None:
         children = self._children
-        for key in reversed(keys) if self._tail_first else keys:
+        for key in keys if keys.step > 0 else reversed(keys):
             self._parents[key] = parent
             if parent is not None:
                 children[parent] = children.get(parent, 0) + 1
@@ -110,8 +116,8 @@ class LeafConstrainedLru(LeafConstrained):
     has many: the head of a chain is hit above and so never touched here.
     """
 
-    def __init__(self, *, tail_first: bool = False) -> None:
-        super().__init__(Lru(), tail_first=tail_first)
+    def __init__(self) -> None:
+        super().__init__(Lru())
         self._clock = count()  # uses are numbered; the order is that of the last use
         self._last_use: dict[int, int] = {}
         # One entry (use, key) for every leaf, its use at most the last one; what it says is checked when it comes up.
@@ -119,35 +125,35 @@ class LeafConstrainedLru(LeafConstrained):
         self._queued: set[int] = set()
         self._sweep_at = 0  # length of the heap at which what is out of date is swept out
 
-    def insert(self, keys: Sequence[int], parent: int | None = None) -> None:
-        """Make *keys* resident and the most recently used ones."""
-        if not keys:
+    def insert(self, run: range, parent: int | None = None) -> None:
+        """Make the chunks of *run* resident and the most recently used ones."""
+        if not run:
             return
-        self._last_use.update(zip(keys, self._clock, strict=False))
-        self._link(keys, parent)
-        for key in keys:
+        self._last_use.update(zip(run, self._clock, strict=False))
+        self._link(run, parent)
+        for key in run:
             if key not in self._children:
                 self._queue(key)
 
-    def touch(self, keys: Sequence[int]) -> None:
-        """Make resident *keys* the most recently used ones; KeyError if one is not resident."""
-        if not self._last_use.keys() >= set(keys):
-            raise KeyError(next(key for key in keys if key not in self._last_use))
-        self._last_use.update(zip(keys, self._clock, strict=False))
+    def touch(self, run: range) -> None:
+        """Make resident chunks the most recently used ones; KeyError if one is not resident."""
+        if not self._last_use.keys() >= set(run):
+            raise KeyError(next(key for key in run if key not in self._last_use))
+        self._last_use.update(zip(run, self._clock, strict=False))
 
-    def remove(self, keys: Iterable[int]) -> None:
-        """Forget *keys*, leaves or not; KeyError if one is not resident."""
-        for key in keys:
+    def remove(self, run: range) -> None:
+        """Forget chunks, leaves or not; KeyError if one is not resident."""
+        for key in run:
             del self._last_use[key]
             parent = self._unlink(key)
             if parent is not None and parent in self._last_use:
                 self._queue(parent)
 
-    def victims(self) -> Iterator[int]:
+    def victims(self) -> Iterator[range]:
         """Yield the leaves of this moment, the least recently used first."""
-        return self._walk((), cascade=False)
+        return (range(key, key + 1) for key in self._walk((), cascade=False))
 
-    def evictable(self, pinned: Container[int] = ()) -> Iterator[int]:
+    def evictable(self, pinned: Pins | tuple[()] = ()) -> Iterator[int]:
         """Yield chunks in the order in which they would go, as :meth:`LeafConstrained.evictable` says."""
         return self._walk(pinned, cascade=True)
 
@@ -165,7 +171,7 @@ class LeafConstrainedLru(LeafConstrained):
     def _is_leaf(self, key: int) -> bool:
         return key in self._last_use and key not in self._children
 
-    def _trim(self, pinned: Container[int]) -> None:
+    def _trim(self, pinned: Pins | tuple[()]) -> None:
         """Take away or correct the entries out of date that come before the first victim, so that each costs once."""
         heap, last_use = self._heap, self._last_use
         aside: list[tuple[int, int]] = []
@@ -183,7 +189,7 @@ class LeafConstrainedLru(LeafConstrained):
         for entry in aside:
             heappush(heap, entry)
 
-    def _walk(self, pinned: Container[int], *, cascade: bool) -> Iterator[int]:
+    def _walk(self, pinned: Pins | tuple[()], *, cascade: bool) -> Iterator[int]:
         """Yield leaves by last use without changing the heap: a second heap holds the entries that may come next."""
         self._trim(pinned)
         heap, last_use, children = self._heap, self._last_use, self._children
@@ -208,18 +214,25 @@ class LeafConstrainedLru(LeafConstrained):
                     heappush(frontier, (last_use[parent], parent, -1))
 
 
-def constrain_to_leaves(policy: EvictionPolicy, *, tail_first: bool = False) -> LeafConstrained:
+def constrain_to_leaves(policy: EvictionPolicy) -> LeafConstrained:
     """Return the new, still empty *policy* under the leaf constraint, in its fastest form."""
-    if type(policy) is Lru:
-        return LeafConstrainedLru(tail_first=tail_first)
-    return LeafConstrained(policy, tail_first=tail_first)
+    return LeafConstrainedLru() if type(policy) is Lru else LeafConstrained(policy)
 
 
-def select_victims(policy: EvictionPolicy, wanted: int, pinned: Container[int] = ()) -> list[int]:
+def select_victims(policy: EvictionPolicy, wanted: int, pinned: Pins) -> list[range]:
     """Return the next *wanted* chunks to evict, best first, without evicting them; fewer if pins leave fewer.
 
     They are what evicting chunk by chunk would take: under the leaf constraint a parent may follow its child.
     """
+    if wanted <= 0:
+        return []
     if isinstance(policy, LeafConstrained):
-        return list(islice(policy.evictable(pinned), wanted))
-    return list(islice(filterfalse(pinned.__contains__, policy.victims()), wanted))
+        return as_runs(islice(policy.evictable(pinned), wanted), step=-1)
+    victims: list[range] = []
+    for run in policy.victims():
+        for part in pinned.absent(run):
+            victims.append(part[:wanted])
+            wanted -= len(part)
+            if wanted <= 0:
+                return victims
+    return victims

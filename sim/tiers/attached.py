@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
+from sim.runs import Runs, shifted
 from sim.tiers.tier import Tier
 from sim.transfers.legs import Leg
-
-KEY_BITS: Final = 62
-"""Chunk keys are below 2**62; what lies above tells apart the files of replicas that do not see each other's index."""
 
 
 @dataclass(slots=True)
@@ -56,21 +53,20 @@ class AttachedTier:
     page_cache: Tier | None = None
     everywhere: bool = False
 
-    def keys(self, chunks: Sequence[int]) -> Sequence[int]:
+    def keys(self, chunks: Runs) -> Runs:
         """Return the tier's keys of these chunks."""
-        offset = self.key_offset
-        return [chunk + offset for chunk in chunks] if offset else chunks
+        return shifted(chunks, self.key_offset)
 
 
 class Segment(NamedTuple):
-    """A run of chunks ``start .. end - 1`` of a request that one tier serves."""
+    """The chunks ``start .. end - 1`` of a request, which one tier serves."""
 
     tier: int
     start: int
     end: int
 
 
-def fill_page_cache(cache: Tier, keys: Sequence[int]) -> None:
+def fill_page_cache(cache: Tier, keys: Runs) -> None:
     """Note in the page cache what the kernel has just read or written (its copy costs no transfer of its own)."""
     new = cache.missing(keys)
     if new:

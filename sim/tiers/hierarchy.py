@@ -11,6 +11,8 @@ from collections.abc import Sequence
 
 from sim.clock import Clock
 from sim.recording import TransferLog
+from sim.run_sets import RunSet
+from sim.runs import Chain, Runs, count, shifted
 from sim.tiers.attached import AttachedTier, Segment, fill_page_cache
 from sim.tiers.tier import Tier
 from sim.tiers.write_back import WriteBack
@@ -61,54 +63,50 @@ class KvHierarchy:
         self._replica = replica
         self._log = log
         self.unstaged_chunks = 0
+        self._views = [(i, t.tier.ready, t.key_offset) for i, t in enumerate(self.tiers)]
+        self._local_views = [view for view in self._views if not self.tiers[view[0]].everywhere]
         self._writes_anything = any(t.write_through for t in self.tiers)
 
     # Look-up ---------------------------------------------------------------------------------------------------------
 
-    def lookup(self, chunks: Sequence[int], start: int, *, only_here: bool = False) -> list[Segment]:
+    def lookup(self, chunks: Chain, start: int, *, only_here: bool = False) -> list[Segment]:
         """Return which tier serves which chunks from ``start`` on, as far as an unbroken chain reaches.
 
         ``only_here`` leaves out tiers that serve every replica alike.
         """
         segments: list[Segment] = []
-        views = [
-            (i, t.tier.ready, t.key_offset)
-            for i, t in enumerate(self.tiers)
-            if t.tier.ready and not (only_here and t.everywhere)
-        ]
-        run_tier, run_start, position = -1, start, start
-        for position in range(start, len(chunks)):
-            chunk = chunks[position]
-            for i, ready, offset in views:
-                if (chunk + offset if offset else chunk) in ready:
-                    tier = i
-                    break
-            else:
-                break
-            if tier != run_tier:
-                if run_tier >= 0:
-                    segments.append(Segment(run_tier, run_start, position))
-                run_tier, run_start = tier, position
-                if self._grouped:
-                    views = [view for view in views if view[0] >= tier]
-        else:
-            position = len(chunks)
-        if run_tier >= 0:
-            segments.append(Segment(run_tier, run_start, position))
+        views = self._local_views if only_here else self._views
+        tier, begin, position = -1, start, start
+        for run in chunks.cut(start):
+            rest = run
+            while rest:
+                found, length = _fastest(views, rest)
+                if found != tier:
+                    if tier >= 0:
+                        segments.append(Segment(tier, begin, position))
+                    tier, begin = found, position
+                    if self._grouped:
+                        views = [view for view in views if view[0] >= tier]
+                if found < 0:
+                    return segments
+                position += length
+                rest = rest[length:]
+        if tier >= 0:
+            segments.append(Segment(tier, begin, position))
         return segments
 
     # Loads -----------------------------------------------------------------------------------------------------------
 
-    def pin(self, chunks: Sequence[int], segments: Sequence[Segment]) -> None:
+    def pin(self, chunks: Chain, segments: Sequence[Segment]) -> None:
         """Keep what a look-up found until it has been read, and count the use."""
         for segment in segments:
             attached = self.tiers[segment.tier]
-            keys = attached.keys(chunks[segment.start : segment.end])
+            keys = attached.keys(chunks.cut(segment.start, segment.end))
             attached.tier.pin(keys)
             attached.tier.touch(keys)
 
     def load(
-        self, request_id: int, chunks: Sequence[int], segments: Sequence[Segment], spent_s: list[float], on_done: Done
+        self, request_id: int, chunks: Chain, segments: Sequence[Segment], spent_s: list[float], on_done: Done
     ) -> None:
         """Read pinned segments into HBM; ``spent_s`` gains each tier's loading time [s]."""
         if self._serial or len(segments) == 1:
@@ -119,7 +117,7 @@ class KvHierarchy:
             self._load_in_turn(request_id, chunks, [segment], spent_s, loads.ended)
 
     def _load_in_turn(
-        self, request_id: int, chunks: Sequence[int], segments: list[Segment], spent_s: list[float], on_done: Done
+        self, request_id: int, chunks: Chain, segments: list[Segment], spent_s: list[float], on_done: Done
     ) -> None:
         segment = segments.pop(0)
         began_s = self._clock.now_s
@@ -131,13 +129,13 @@ class KvHierarchy:
             else:
                 on_done()
 
-        self._load_segment(request_id, segment.tier, chunks[segment.start : segment.end], ended)
+        self._load_segment(request_id, segment.tier, chunks.cut(segment.start, segment.end), ended)
 
-    def _load_segment(self, request_id: int, segment_tier: int, chunks: Sequence[int], on_done: Done) -> None:
+    def _load_segment(self, request_id: int, segment_tier: int, chunks: Runs, on_done: Done) -> None:
         source = self.tiers[segment_tier]
         keys = source.keys(chunks)
         staging = self._staging if source.stages else None
-        staged: Sequence[int] = ()
+        staged: Runs = ()
         if staging is not None:
             wanted = staging.tier.missing(staging.keys(chunks))
             if wanted:
@@ -146,12 +144,13 @@ class KvHierarchy:
                     staging.tier.wait_for_room(lambda: self._load_segment(request_id, segment_tier, chunks, on_done))
                     return
                 staged = granted
-                self.unstaged_chunks += len(wanted) - len(staged)
+                self.unstaged_chunks += count(wanted) - count(staged)
             staging.tier.in_transit += 1
         legs = source.read_legs
         began_s = self._clock.now_s
-        n_bytes = len(keys) * legs[0].chunk_bytes
-        source.tier.read_bytes += len(keys) * source.tier.chunk_bytes
+        n_chunks = count(keys)
+        n_bytes = n_chunks * legs[0].chunk_bytes
+        source.tier.read_bytes += n_chunks * source.tier.chunk_bytes
         source.tier.in_transit += 1
 
         def copied() -> None:
@@ -173,11 +172,11 @@ class KvHierarchy:
             if len(legs) == 1:
                 copied()
             else:
-                move(legs[1], len(keys), self._network, self._clock.now_s, copied)
+                move(legs[1], n_chunks, self._network, self._clock.now_s, copied)
 
-        move(legs[0], len(keys), self._network, began_s, read)
+        move(legs[0], n_chunks, self._network, began_s, read)
 
-    def _promote(self, source: int, chunks: Sequence[int]) -> None:
+    def _promote(self, source: int, chunks: Runs) -> None:
         """Write what came from a slower tier into faster ones that keep such chunks."""
         staged = self._staging if self.tiers[source].stages else None  # this one has it already
         for attached in self.tiers[:source]:
@@ -186,7 +185,7 @@ class KvHierarchy:
 
     # Stores ----------------------------------------------------------------------------------------------------------
 
-    def store(self, request_id: int, chunks: Sequence[int], on_left_hbm: Done) -> bool:
+    def store(self, request_id: int, chunks: Runs, on_left_hbm: Done) -> bool:
         """Write a prompt's chunks through to the tiers that lack them.
 
         Returns True if bytes leave HBM; then ``on_left_hbm()`` is called once when the last of them has left.
@@ -209,14 +208,14 @@ class KvHierarchy:
                 self._cascade(request_id, chunks)
         return leaving.under_way > 0
 
-    def _cascade(self, request_id: int, chunks: Sequence[int]) -> None:
+    def _cascade(self, request_id: int, chunks: Runs) -> None:
         """Feed slower tiers from the staging tier, which keeps what they read until the last of them has it."""
         staging = self._staging
         if staging is None:
             return
         source = staging.tier
-        held = self._held(staging, chunks)
-        keys = staging.keys(held)
+        keys = [part for run in staging.keys(chunks) for part in source.ready.present(run)]
+        held = shifted(keys, -staging.key_offset)
 
         def let_go() -> None:
             source.unpin(keys, wake=False)
@@ -231,17 +230,7 @@ class KvHierarchy:
             source.pin(keys)
             source.in_transit += 1
 
-    @staticmethod
-    def _held(source: AttachedTier, chunks: Sequence[int]) -> Sequence[int]:
-        """Return those chunks that the source still has."""
-        ready, offset = source.tier.ready, source.key_offset
-        return (
-            [chunk for chunk in chunks if chunk + offset in ready]
-            if offset
-            else list(filter(ready.__contains__, chunks))
-        )
-
-    def _write(self, target: AttachedTier, chunks: Sequence[int], on_done: Done | None, request_id: int = -1) -> bool:
+    def _write(self, target: AttachedTier, chunks: Runs, on_done: Done | None, request_id: int = -1) -> bool:
         """Write those chunks that the target lacks; False if there is nothing to write or no room for it."""
         tier = target.tier
         wanted = tier.missing(target.keys(chunks))
@@ -253,11 +242,12 @@ class KvHierarchy:
         if granted is None:
             return self._write_later(target, chunks, on_done, request_id)
         keys = granted
-        if len(keys) < len(wanted):
-            tier.refused_chunks += len(wanted) - len(keys)
+        n_chunks = count(keys)
+        if keys is not wanted:
+            tier.refused_chunks += count(wanted) - n_chunks
             if not keys:
                 return False
-        n_bytes = len(keys) * target.write_leg.chunk_bytes
+        n_bytes = n_chunks * target.write_leg.chunk_bytes
         tier.in_transit += 1
         began_s = self._clock.now_s
 
@@ -271,10 +261,10 @@ class KvHierarchy:
             # Last, so that slower tiers have pinned what they read from here before those who wait take the room.
             tier.transfer_ended()
 
-        move(target.write_leg, len(keys), self._network, began_s, written)
+        move(target.write_leg, n_chunks, self._network, began_s, written)
         return True
 
-    def _write_later(self, target: AttachedTier, chunks: Sequence[int], on_done: Done | None, request_id: int) -> bool:
+    def _write_later(self, target: AttachedTier, chunks: Runs, on_done: Done | None, request_id: int) -> bool:
         def again() -> None:
             if not self._write(target, chunks, on_done, request_id) and on_done is not None:
                 on_done()
@@ -293,3 +283,14 @@ class KvHierarchy:
             target=target,
             keeps_views=keeps_views,
         )
+
+
+def _fastest(views: Sequence[tuple[int, RunSet, int]], run: range) -> tuple[int, int]:
+    """Return the fastest tier that has the head of ``run``, or -1, and for how many chunks that stays so."""
+    most = len(run)
+    for tier, ready, offset in views:
+        length = ready.leading(range(run.start + offset, run.stop + offset) if offset else run)
+        if length > 0:
+            return tier, min(length, most)
+        most = min(-length, most)  # as far as this one, which is faster than those to come, has nothing
+    return -1, most

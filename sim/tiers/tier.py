@@ -1,20 +1,24 @@
 """One tier's contents: which chunks are resident, pending or pinned, and a ledger that must balance.
 
-The tier owns capacity, bytes, pins and statistics; its policy owns order only. Space is taken when a transfer starts,
-pending chunks are no hits until they arrive, and pinned chunks cannot be evicted.
+The tier owns capacity, bytes, pins and statistics; its policy owns order only. Chunks come as runs, head first. Space
+is taken when a transfer starts, pending chunks are no hits until they arrive, and pinned chunks cannot be evicted.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from itertools import filterfalse
+from collections.abc import Callable
 
 from models.errors import InvariantError
 from sim.policies.base import EvictionPolicy
 from sim.policies.leaf import select_victims
+from sim.run_sets import RunCounts, RunSet
+from sim.runs import Runs, ascending, count, cut
 
-Spill = Callable[[list[int]], list[int]]
+Spill = Callable[[Runs], Runs]
 """Takes victims, starts write-backs for those that need one and returns the rest, which may go at once."""
+
+ParentOf = Callable[[int], int | None]
+"""Returns the chunk before another one in its chain, as :meth:`sim.prefix_tree.PrefixTree.parent` does."""
 
 
 class Tier:
@@ -36,15 +40,14 @@ class Tier:
         Orders the chunks.
     tail_first : bool
         Whether a run of chunks enters tail first, so that its tail is evicted before its head.
-    parents : mapping or None
-        Each chunk's predecessor in its chain, for policies that keep the prefix tree (``structure: leaf_constrained``).
+    parent_of : callable or None
+        Given to policies that keep the prefix tree (``structure: leaf_constrained``).
     """
 
     __slots__ = (
         "_doomed",
         "_leaving_units",
-        "_parents",
-        "_pinned_again",
+        "_parent_of",
         "_waiters",
         "arrived_chunks",
         "capacity_units",
@@ -80,7 +83,7 @@ class Tier:
         unit_bytes: float,
         policy: EvictionPolicy,
         tail_first: bool = True,
-        parents: Mapping[int, int] | None = None,
+        parent_of: ParentOf | None = None,
     ) -> None:
         self.name = name
         self.index = index
@@ -89,12 +92,11 @@ class Tier:
         self.unit_bytes = unit_bytes
         self.policy = policy
         self.tail_first = tail_first
-        self._parents = parents
-        self.ready = policy.residents
-        self.pending: set[int] = set()
-        self.pinned: set[int] = set()
-        self._pinned_again: dict[int, int] = {}
-        self._doomed: set[int] = set()
+        self._parent_of = parent_of
+        self.ready = RunSet()
+        self.pending = RunSet()
+        self.pinned = RunCounts()
+        self._doomed = RunSet()
         self.used_units = 0
         self.peak_units = 0
         self._leaving_units = 0
@@ -102,7 +104,7 @@ class Tier:
         """Transfers under way that will free room or unpin chunks when they end."""
         self._waiters: list[Callable[[], None]] = []
         self.spill: Spill | None = None
-        self.on_removed: Callable[[list[int]], None] | None = None
+        self.on_removed: Callable[[Runs], None] | None = None
         self.arrived_chunks = 0
         self.evicted_chunks = 0
         self.dropped_chunks = 0
@@ -156,36 +158,42 @@ class Tier:
     def _make_room(self, units: int) -> bool:
         short = self.used_units + units - self.capacity_units - self._leaving_units
         if short > 0:
-            count = -(-short // self.units_per_chunk)
-            if count > len(self.ready) - len(self.pinned):
+            wanted = -(-short // self.units_per_chunk)
+            if wanted > len(self.ready) - len(self.pinned):
                 return False
-            victims = select_victims(self.policy, count, self.pinned)
-            if len(victims) < count:
+            victims = select_victims(self.policy, wanted, self.pinned)
+            if count(victims) < wanted:
                 return False  # a prefix tree keeps the ancestors of pinned chunks too
             self._evict(victims if self.spill is None else self.spill(victims))
         return self.used_units + units <= self.capacity_units
 
-    def _evict(self, keys: list[int]) -> None:
-        self.evicted_chunks += len(keys)
-        self._remove(keys)
+    def _evict(self, runs: Runs) -> None:
+        self.evicted_chunks += self._remove(runs)
 
-    def _remove(self, keys: list[int]) -> None:
-        self.policy.remove(keys)
-        self.used_units -= len(keys) * self.units_per_chunk
-        if self.on_removed is not None and keys:
-            self.on_removed(keys)
+    def _remove(self, runs: Runs) -> int:
+        """Forget resident chunks and return how many they were."""
+        removed = 0
+        for run in runs:
+            self.policy.remove(run)
+            self.ready.remove(ascending(run))
+            removed += len(run)
+        self.used_units -= removed * self.units_per_chunk
+        if self.on_removed is not None and removed:
+            self.on_removed(runs)
+        return removed
 
-    def leave(self, keys: Sequence[int]) -> None:
+    def leave(self, runs: Runs) -> None:
         """Mark victims whose write-back has begun: they stay, pinned, until :meth:`left`."""
-        self.pin(keys)
+        self.pin(runs)
         self.in_transit += 1
-        self._leaving_units += len(keys) * self.units_per_chunk
+        self._leaving_units += count(runs) * self.units_per_chunk
 
-    def left(self, keys: Sequence[int]) -> None:
+    def left(self, runs: Runs) -> None:
         """Evict victims whose write-back has ended (those that somebody reads now stay until the next eviction)."""
-        self._leaving_units -= len(keys) * self.units_per_chunk
-        self.unpin(keys, wake=False)
-        self._evict([key for key in keys if key not in self.pinned and key in self.ready])
+        self._leaving_units -= count(runs) * self.units_per_chunk
+        free = [part for run in runs for part in self.pinned.remove(run)]
+        self._drop_doomed(free)
+        self._evict([part for run in free for part in self.ready.present(run)])
         self.transfer_ended()
 
     def transfer_ended(self) -> None:
@@ -210,117 +218,117 @@ class Tier:
 
     # Chunks ----------------------------------------------------------------------------------------------------------
 
-    def missing(self, keys: Sequence[int]) -> list[int]:
-        """Return those of ``keys`` that are neither resident nor on their way."""
-        absent = list(filterfalse(self.ready.__contains__, keys))
-        return list(filterfalse(self.pending.__contains__, absent)) if self.pending else absent
+    def missing(self, runs: Runs) -> list[range]:
+        """Return the parts of ``runs`` that are neither resident nor on their way."""
+        ready, pending = self.ready, self.pending
+        absent = []
+        for run in runs:
+            if ready.leading(run) != len(run):
+                absent += ready.absent(run)
+        return [part for run in absent for part in pending.absent(run)] if absent and pending else absent
 
-    def reserve(self, keys: Sequence[int]) -> bool:
+    def reserve(self, runs: Runs) -> bool:
         """Take room for chunks that are on their way; False (nothing taken) where there is none."""
-        if not self.take(len(keys) * self.units_per_chunk):
+        if not self.take(count(runs) * self.units_per_chunk):
             return False
-        self.pending.update(keys)
+        for run in runs:
+            self.pending.add(run)
         return True
 
-    def reserve_some(self, keys: Sequence[int]) -> Sequence[int]:
-        """Reserve as many of ``keys``, from the head, as there is room for now, and return those."""
-        if self.reserve(keys):
-            return keys
+    def reserve_some(self, runs: Runs) -> Runs:
+        """Reserve as many of these chunks, from the head, as there is room for now, and return those."""
+        if self.reserve(runs):
+            return runs
         free = self.free_units // self.units_per_chunk
-        most = keys[: free + len(select_victims(self.policy, len(keys), self.pinned))]
+        most = cut(runs, 0, free + count(select_victims(self.policy, count(runs), self.pinned)))
         return most if most and self.reserve(most) else ()
 
-    def reserve_or_wait(self, keys: Sequence[int]) -> Sequence[int] | None:
-        """Reserve all of ``keys`` that can ever fit; None where a transfer under way will free room to wait for.
+    def reserve_or_wait(self, runs: Runs) -> Runs | None:
+        """Reserve all of these chunks that can ever fit; None where a transfer under way will free room to wait for.
 
         Where there is none, reserves as many as there is room for.
         """
-        if self.reserve(keys):
-            return keys
-        most = keys[: self.capacity_units // self.units_per_chunk]
-        if len(most) < len(keys) and self.reserve(most):
+        if self.reserve(runs):
+            return runs
+        most = cut(runs, 0, self.capacity_units // self.units_per_chunk)
+        if count(most) < count(runs) and self.reserve(most):
             return most
         some = () if self.in_transit else self.reserve_some(most)
         # To reserve may be to write back: then that is what will free room.
         return some if some or not self.in_transit else None
 
-    def arrive(self, keys: Sequence[int]) -> None:
+    def arrive(self, runs: Runs) -> None:
         """Make reserved chunks resident: from now on they are hits."""
-        self.pending.difference_update(keys)
-        self.write_bytes += len(keys) * self.chunk_bytes
-        self._admit(keys)
+        for run in runs:
+            self.pending.remove(run)
+        self.write_bytes += self._admit(runs) * self.chunk_bytes
 
-    def cancel(self, keys: Sequence[int]) -> None:
+    def cancel(self, runs: Runs) -> None:
         """Give up reserved chunks that will not become resident."""
-        self.pending.difference_update(keys)
-        self.give(len(keys) * self.units_per_chunk)
+        for run in runs:
+            self.pending.remove(run)
+        self.give(count(runs) * self.units_per_chunk)
 
-    def adopt(self, keys: Sequence[int]) -> list[int]:
+    def adopt(self, runs: Runs) -> list[range]:
         """Make chunks resident and pinned whose units are held already; return those that were new here."""
-        new = list(filterfalse(self.ready.__contains__, keys))
-        if new:
-            self._admit(new)
-            self.pinned.update(new)
+        new = [part for run in runs for part in self.ready.absent(run)]
+        self._admit(new)
+        self.pin(new)
         return new
 
-    def _admit(self, keys: Sequence[int]) -> None:
-        if self._parents is None:
-            self.policy.insert(keys[::-1] if self.tail_first else keys)
-        else:
-            # A tree needs each chunk's parent: keys that arrive together need not be one unbroken run.
-            for key in keys[::-1] if self.tail_first else keys:
-                self.policy.insert((key,), self._parents.get(key))
-        self.arrived_chunks += len(keys)
+    def _admit(self, runs: Runs) -> int:
+        """Make chunks resident and return how many they are."""
+        admitted = 0
+        for run in reversed(runs) if self.tail_first else runs:
+            self.ready.add(run)
+            parent = None if self._parent_of is None else self._parent_of(run.start)
+            self.policy.insert(run[::-1] if self.tail_first else run, parent)
+            admitted += len(run)
+        self.arrived_chunks += admitted
+        return admitted
 
-    # Most pins are the only one of their chunk: a set holds them at C speed, and a dict counts the others.
-    def pin(self, keys: Sequence[int]) -> None:
+    def pin(self, runs: Runs) -> None:
         """Keep resident chunks from eviction; pins count."""
-        pinned, again = self.pinned, self._pinned_again
-        for key in pinned.intersection(keys):
-            again[key] = again.get(key, 0) + 1
-        pinned.update(keys)
+        for run in runs:
+            self.pinned.add(run)
 
-    def unpin(self, keys: Sequence[int], *, wake: bool = True) -> None:
+    def unpin(self, runs: Runs, *, wake: bool = True) -> None:
         """Take one pin off each chunk."""
-        again = self._pinned_again
-        kept = again.keys() & keys if again else ()
-        self.pinned.difference_update(keys)
-        if kept:
-            self.pinned.update(kept)
-            for key in kept:
-                if again[key] == 1:
-                    del again[key]
-                else:
-                    again[key] -= 1
-        if self._doomed:
-            self.drop(self._doomed.intersection(keys))
+        for run in runs:
+            self._drop_doomed(self.pinned.remove(run))
         if wake and self._waiters:
             self._wake_waiters()
 
-    def touch(self, keys: Sequence[int]) -> None:
-        """Count a use of a run of resident chunks, given head first; its head becomes the most recent."""
-        self.policy.touch(keys[::-1])
+    def touch(self, runs: Runs) -> None:
+        """Count a use of resident chunks, given head first; their head becomes the most recent."""
+        for run in reversed(runs):
+            self.policy.touch(run[::-1])
 
-    def drop(self, keys: Iterable[int]) -> None:
+    def drop(self, runs: Runs) -> None:
         """Remove chunks because their owner says so (not to make room); pinned ones go with their last pin."""
-        ready, pinned, doomed = self.ready, self.pinned, self._doomed
-        going = []
-        for key in keys:
-            if key in pinned:
-                doomed.add(key)
-            elif key in ready:
-                going.append(key)
+        going: list[range] = []
+        for run in runs:
+            for here in self.ready.present(ascending(run)):
+                free = self.pinned.absent(here)
+                going += free
+                if free != [here]:
+                    self._doomed.add(here)
+        for run in going:
+            self._doomed.discard(run)
         if not going:
             return
-        doomed.difference_update(going)
-        self.dropped_chunks += len(going)
-        self._remove(going)
+        self.dropped_chunks += self._remove(going)
         if self._waiters:
             self._wake_waiters()
 
+    def _drop_doomed(self, runs: Runs) -> None:
+        """Remove those chunks, no longer pinned, that their owner dropped meanwhile."""
+        if self._doomed:
+            self.drop([part for run in runs for part in self._doomed.present(run)])
+
     def clear(self) -> None:
         """Drop everything."""
-        self.drop(list(self.ready))
+        self.drop(list(self.ready.runs()))
 
     def check(self, private_units: int = 0) -> None:
         """Check the ledger once all transfers have ended.
@@ -339,7 +347,7 @@ class Tier:
             )
         if self.used_units != resident * self.units_per_chunk + private_units:
             problems.append(f"{self.used_units} units are taken for {resident} chunks and {private_units} other units")
-        if self.pinned or self._pinned_again or self.pending:
+        if self.pinned or self.pending:
             problems.append(f"{len(self.pinned)} pins and {len(self.pending)} reservations are left over")
         if self.in_transit or self._waiters:
             problems.append(f"{self.in_transit} transfers are under way and {len(self._waiters)} callers wait")

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Final
-
 from sim.clock import Clock
+from sim.prefix_tree import KEY_MASK
 from sim.recording import TransferLog
-from sim.tiers.attached import KEY_BITS, AttachedTier, fill_page_cache
+from sim.run_sets import RunSet
+from sim.runs import Runs, ascending, count, cut
+from sim.tiers.attached import AttachedTier, fill_page_cache
 from sim.tiers.tier import Tier
 from sim.transfers.flows import WRITE, FlowNetwork
 from sim.transfers.legs import move
-
-_KEY_MASK: Final = (1 << KEY_BITS) - 1
 
 
 class WriteBack:
@@ -51,38 +49,52 @@ class WriteBack:
         self._target = target
         self._keeps_views = keeps_views
 
-    def _lower_key(self, key: int) -> int:
-        return key if self._keeps_views else (key & _KEY_MASK) + self._target.key_offset
+    def _below(self, run: range) -> range:
+        """Return the keys that chunks of the tier above have below."""
+        if self._keeps_views:
+            return run
+        start = (run.start & KEY_MASK) + self._target.key_offset
+        return range(start, start + len(run))
 
-    def spill(self, victims: list[int]) -> list[int]:
+    def spill(self, victims: Runs) -> Runs:
         """Start saving those victims that the lower tier lacks and return the others, which may go at once.
 
         Those for which the lower tier has no room, and gets none by a transfer under way, are lost.
         """
         lower = self._target.tier
-        by_lower_key = {self._lower_key(key): key for key in victims}
-        wanted = lower.missing(list(by_lower_key))
+        wanted: list[range] = []  # here the last victim comes first: what was kept longest is worth most
+        upper: list[range] = []
+        taken = RunSet()  # two views above may hold what is one chunk below
+        for victim in map(ascending, reversed(victims)):
+            below = self._below(victim)
+            for part in lower.missing(taken.absent(below)):
+                taken.add(part)
+                wanted.append(part)
+                upper.append(victim[part.start - below.start : part.stop - below.start])
         if not wanted:
             return victims
         granted = lower.reserve_or_wait(wanted)
         if granted is not None:
-            lower.refused_chunks += len(wanted) - len(granted)
+            lower.refused_chunks += count(wanted) - count(granted)
         leaving = wanted if granted is None else granted
         if not leaving:
             return victims
-        upper_keys = [by_lower_key[key] for key in leaving]
-        self._upper.leave(upper_keys)
+        leaving_above = cut(upper, 0, count(leaving))
+        self._upper.leave(leaving_above)
         if granted is None:
-            lower.wait_for_room(lambda: self._save_later(upper_keys, leaving))
+            lower.wait_for_room(lambda: self._save_later(leaving_above, leaving))
         else:
-            self._save(upper_keys, granted)
-        stay = set(upper_keys)
-        return [key for key in victims if key not in stay]
+            self._save(leaving_above, granted)
+        stay = RunSet()
+        for run in leaving_above:
+            stay.add(run)
+        return [part for victim in victims for part in stay.absent(victim)]
 
-    def _save(self, upper_keys: Sequence[int], keys: Sequence[int]) -> None:
+    def _save(self, upper_keys: Runs, keys: Runs) -> None:
         """Write reserved ``keys`` back; ``upper_keys`` leave the tier above when that has ended."""
         target, lower = self._target, self._target.tier
-        n_bytes = len(keys) * target.write_leg.chunk_bytes
+        n_chunks = count(keys)
+        n_bytes = n_chunks * target.write_leg.chunk_bytes
         lower.in_transit += 1
         began_s = self._clock.now_s
 
@@ -94,9 +106,9 @@ class WriteBack:
             self._log.append(WRITE, lower.index, self._replica, -1, n_bytes, began_s, self._clock.now_s)
             self._upper.left(upper_keys)
 
-        move(target.write_leg, len(keys), self._network, began_s, written)
+        move(target.write_leg, n_chunks, self._network, began_s, written)
 
-    def _save_later(self, upper_keys: Sequence[int], keys: Sequence[int]) -> None:
+    def _save_later(self, upper_keys: Runs, keys: Runs) -> None:
         """Try again to save victims that had to wait for room; what finds none now is lost."""
         lower = self._target.tier
         wanted = lower.missing(keys)
@@ -104,7 +116,7 @@ class WriteBack:
         if granted is None:
             lower.wait_for_room(lambda: self._save_later(upper_keys, keys))
             return
-        lower.refused_chunks += len(wanted) - len(granted)
+        lower.refused_chunks += count(wanted) - count(granted)
         if granted:
             self._save(upper_keys, granted)
         else:
