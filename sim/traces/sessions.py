@@ -4,8 +4,11 @@ A session is one main stream of turns and any number of side streams (sub-agents
 sub-agents: the recorded pause before a main turn already holds what waiting for a sub-agent there was.
 """
 
-from collections.abc import Callable, Iterator
+import math
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from heapq import heappop, heappush
+from itertools import count
 from typing import Protocol
 
 from sim.traces.record import NO_ID, Trace, TraceRecord
@@ -67,3 +70,32 @@ class SessionTrace(Trace, Protocol):
     def sessions(self) -> Iterator[Session]:
         """Return a fresh stream of the sessions, by start where starts are known; a bad file raises TraceError."""
         ...
+
+
+def merged(sessions: Iterable[Session]) -> Iterator[TraceRecord]:
+    """Yield the requests of *sessions* by arrival, sessions of unknown start from 0; sessions must come by start.
+
+    Of each stream that has begun and not ended, the compact turns and one block list are held. Ties keep the order of
+    the sessions.
+    """
+    waiting: list[tuple[float, int, TraceRecord, Iterator[TraceRecord], float]] = []
+    number = count()
+
+    def wait_for_next(turns: Iterator[TraceRecord], starts_at_s: float) -> None:
+        record = next(turns, None)
+        if record is not None:
+            record.arrived_at_s += starts_at_s
+            heappush(waiting, (record.arrived_at_s, next(number), record, turns, starts_at_s))
+
+    def released(until_s: float) -> Iterator[TraceRecord]:
+        while waiting and waiting[0][0] < until_s:
+            _, _, record, turns, starts_at_s = heappop(waiting)
+            yield record
+            wait_for_next(turns, starts_at_s)
+
+    for session in sessions:
+        starts_at_s = session.starts_at_s or 0.0
+        yield from released(starts_at_s)
+        for stream in session.streams:
+            wait_for_next(stream.turns(), starts_at_s)
+    yield from released(math.inf)
