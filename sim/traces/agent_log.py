@@ -51,7 +51,9 @@ class LoggedRequest:
         return self.sent_at_s + self.service_s
 
 
-def agent_session(session_id: int, agents: dict[str | None, list[LoggedRequest]], first_id: int) -> Session:
+def agent_session(
+    session_id: int, agents: dict[str | None, list[LoggedRequest]], block_tokens: int, first_id: int
+) -> Session:
     """Return the session of a main agent (None) and its sub-agents; *first_id* is added to their block ids.
 
     A session without a main agent takes the first sub-agent for it.
@@ -71,7 +73,7 @@ def agent_session(session_id: int, agents: dict[str | None, list[LoggedRequest]]
         streams.append(
             Stream(
                 session_id=session_id,
-                turns=partial(replayed, turns, session_id, first_id),
+                turns=partial(replayed, turns, session_id, block_tokens, first_id=first_id),
                 after_turn=after_turn,
                 delay_s=delay_s,
             )

@@ -83,7 +83,8 @@ class AgentTrace(ABC):
         session_id = 0
         for agents in self.logged_sessions(self._header):
             self._count_repeats(agents)
-            yield agent_session(session_id, agents, (session_id + 1) << _SESSION_BITS if is_local else 0)
+            first_id = (session_id + 1) << _SESSION_BITS if is_local else 0
+            yield agent_session(session_id, agents, self.block_tokens, first_id)
             session_id += 1
         if not session_id:
             raise TraceError(str(self.path), self.bad_lines.none_left() or "the file holds no requests")

@@ -12,7 +12,7 @@ REMEMBERED = 5
 class BadLines:
     """Takes the malformed lines of one trace.
 
-    A trace may be read several times; each line counts once, since every pass over a file meets its lines in order.
+    A trace may be read several times, and a line may be wrong in several ways; each line counts once.
 
     Parameters
     ----------
@@ -26,21 +26,21 @@ class BadLines:
     """Lines left out so far."""
     first: list[TraceError] = field(default_factory=list, init=False)
     """The first few of them, with place and problem."""
-    _last_line: dict[str, int] = field(default_factory=dict, init=False, repr=False)
+    # A bit for each line of a file up to the last one left out: ten million lines take 1.25 MB.
+    _left_out: dict[str, bytearray] = field(default_factory=dict, init=False, repr=False)
 
     def report(self, where: str, problem: str) -> None:
-        """Take the malformed line at *where* (``file:line``); returns if it is to be left out, else raises TraceError.
-
-        Of several problems in one line only the first is counted.
-        """
+        """Take the malformed line at *where* (``file:line``); returns if it is to be left out, else raises TraceError."""
         error = TraceError(where, problem)
         if not self.skip:
             raise error
         file, _, line = where.rpartition(":")
-        number = int(line)
-        if number <= self._last_line.get(file, 0):
+        byte, bit = divmod(int(line), 8)
+        left_out = self._left_out.setdefault(file, bytearray())
+        left_out.extend(bytes(max(byte + 1 - len(left_out), 0)))
+        if left_out[byte] >> bit & 1:
             return
-        self._last_line[file] = number
+        left_out[byte] |= 1 << bit
         self.count += 1
         if len(self.first) < REMEMBERED:
             self.first.append(error)

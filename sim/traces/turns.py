@@ -36,8 +36,11 @@ class Turn:
     runs: tuple[int, ...]
 
 
-def replayed(turns: Iterable[Turn], session_id: int, first_id: int = 0) -> Iterator[TraceRecord]:
-    """Yield the requests of one stream; *first_id* is added to every block id."""
+def replayed(turns: Iterable[Turn], session_id: int, block_tokens: int, *, first_id: int = 0) -> Iterator[TraceRecord]:
+    """Yield the requests of one stream; *first_id* is added to every block id.
+
+    Blocks of *block_tokens* that a prompt has no room for are left out of its record.
+    """
     held: list[int] = []
     for turn in turns:
         del held[turn.keep :]
@@ -45,8 +48,9 @@ def replayed(turns: Iterable[Turn], session_id: int, first_id: int = 0) -> Itera
         for start, count in zip(starts, starts, strict=True):
             held.extend(range(first_id + start, first_id + start + count))
         # A copy: a record's list is its reader's to change.
+        block_ids = held[: turn.prompt_tokens // block_tokens]
         yield TraceRecord(
-            turn.arrived_at_s, turn.prompt_tokens, turn.output_tokens, held.copy(), session_id, NO_ID, turn.think_s
+            turn.arrived_at_s, turn.prompt_tokens, turn.output_tokens, block_ids, session_id, NO_ID, turn.think_s
         )
 
 
