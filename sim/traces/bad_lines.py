@@ -30,7 +30,7 @@ class BadLines:
     _left_out: dict[str, bytearray] = field(default_factory=dict, init=False, repr=False)
 
     def report(self, where: str, problem: str) -> None:
-        """Take the malformed line at *where* (``file:line``); returns if it is to be left out, else raises TraceError."""
+        """Take the malformed line at *where* (``file:line``): return if it is to be left out, else raise TraceError."""
         error = TraceError(where, problem)
         if not self.skip:
             raise error

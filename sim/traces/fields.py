@@ -28,7 +28,7 @@ def json_object(line: bytes) -> dict[str, Any]:
     except ValueError as error:
         raise BadRowError(f"not a JSON object ({str(error).replace(' at line 1', ' at')})") from error
     if not isinstance(row, dict):
-        raise BadRowError(f"a row is a JSON object; this is {shown(row)}")
+        raise BadRowError(f"a row of this format is a JSON object; this is {shown(row)}")
     return row
 
 

@@ -75,5 +75,7 @@ def _detected(head: Head, file: Path) -> str:
     for name in READERS.names():
         if READERS.create(name).sniff(head):
             return name
-    known = "; ".join(f"{name}: {READERS.describe(name)}" for name in READERS.names())
-    raise TraceError(f"{file}:1", f"not a trace format that kvtier knows; known are {known}")
+    known = ", ".join(READERS.names())
+    raise TraceError(
+        f"{file}:1", f"not a trace format that kvtier knows; known are {known} ('kvtier list trace-formats' tells more)"
+    )

@@ -93,7 +93,7 @@ def test_line_ends_marks_and_a_missing_last_newline_do_not_matter(tmp_path):
         ("{", "not a JSON object (EOF"),
         ("not json", "not a JSON object (expected"),
         (row() + row(), "not a JSON object (trailing characters"),
-        ("[1, 2]", "is a JSON object with timestamp, input_length, output_length, hash_ids; this is [1, 2]"),
+        ("[1, 2]", "a row of this format is a JSON object; this is [1, 2]"),
         ("null", "this is null"),
         ('"text"', 'this is "text"'),
         ("[" * 1000, "recursion limit"),
@@ -240,9 +240,7 @@ def test_each_call_reads_afresh(tmp_path):
 
 def test_formats_are_detected_or_named(tmp_path):
     other = write(tmp_path, "TIMESTAMP,ContextTokens,GeneratedTokens", "2023-11-16 18:17:03.9799600,4808,10")
-    with pytest.raises(
-        TraceError, match=r":1: not a trace format that kvtier knows; known are mooncake: JSON lines with"
-    ):
+    with pytest.raises(TraceError, match=r":1: not a trace format that kvtier knows; known are .*\bmooncake\b"):
         open_trace(other)
     with pytest.raises(TraceError, match=":1: not a JSON object"):
         list(open_trace(other, format="mooncake").records())
