@@ -15,9 +15,7 @@ import ast
 import json
 import math
 import re
-import tarfile
-import zlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import pairwise
 from os import PathLike
@@ -28,10 +26,9 @@ import numpy as np
 
 from models.errors import TraceError
 from sim.arrays import Floats
+from sim.traces.files import members
 
 _FILE_NAME = re.compile(r"chunk-([0-9]{1,9})-(trace\.csv|dataset\.json)")
-# The largest of the repository's files are some MB; what is far larger is something else.
-_MAX_FILE_BYTES = 256 * 2**20
 _FAMILIES = ("Gamma", "Weibull")
 _COLUMNS = ("window start", "rate", "CV", "family", "shape", "scale")
 # The tolerance of ServeGen's own loader.
@@ -145,32 +142,9 @@ def read_clients(path: str | PathLike[str], *, from_s: float = 0.0, until_s: flo
 
 def _files(path: Path) -> Iterator[tuple[str, int, str, bytes]]:
     """Yield (where, client, kind, content) of each client file; raises TraceError for what cannot be read."""
-    try:
-        if path.is_dir():
-            for file in sorted(path.iterdir()):
-                if (match := _FILE_NAME.fullmatch(file.name)) and file.is_file():
-                    yield str(file), int(match[1]), match[2], _bounded(str(file), file.stat().st_size, file.read_bytes)
-            return
-        with tarfile.open(path, mode="r|*") as archive:
-            for member in archive:
-                name = PurePosixPath(member.name).name
-                if (match := _FILE_NAME.fullmatch(name)) and (stream := archive.extractfile(member)):
-                    where = f"{path}/{name}"
-                    yield where, int(match[1]), match[2], _bounded(where, member.size, stream.read)
-    except FileNotFoundError:
-        raise TraceError(str(path), "no such file or folder") from None
-    except (tarfile.TarError, zlib.error, EOFError) as error:
-        raise TraceError(str(path), f"not a folder, and not a whole tar archive ({error})") from error
-    except ValueError as error:  # a zero byte in the name
-        raise TraceError(repr(str(path)), f"not a file name ({error})") from error
-    except OSError as error:
-        raise TraceError(str(path), f"cannot be read ({error.strerror or error})") from error
-
-
-def _bounded(where: str, size_bytes: int, read: Callable[[], bytes]) -> bytes:
-    if size_bytes > _MAX_FILE_BYTES:
-        raise TraceError(where, f"has {size_bytes} bytes; a client file has at most {_MAX_FILE_BYTES}")
-    return read()
+    for member in members(path):
+        if match := _FILE_NAME.fullmatch(PurePosixPath(member.name).name):
+            yield member.where, int(match[1]), match[2], member.whole()
 
 
 def _arrivals(where: str, content: bytes) -> Iterator[ArrivalWindow]:
@@ -279,7 +253,7 @@ def _probabilities(where: str, text: Any) -> dict[float, float]:
 
 def _text(where: str, content: bytes) -> str:
     try:
-        return content.decode("utf-8-sig")
+        return content.decode("utf-8")
     except UnicodeDecodeError as error:
         raise TraceError(where, f"not UTF-8 text (byte {error.start + 1} is 0x{content[error.start]:02x})") from error
 

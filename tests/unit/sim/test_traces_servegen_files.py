@@ -184,7 +184,7 @@ def test_text_that_is_not_utf8(tmp_path):
 def test_what_is_no_set_of_clients(tmp_path):
     with pytest.raises(TraceError, match="no such file"):
         read_clients(tmp_path / "none")
-    with pytest.raises(TraceError, match="holds no ServeGen client"):
+    with pytest.raises(TraceError, match="holds no files"):
         read_clients(tmp_path)
     with pytest.raises(TraceError, match="holds no ServeGen client"):
         read_clients(archive(tmp_path / "a.tar.gz", {"README": "text"}))
