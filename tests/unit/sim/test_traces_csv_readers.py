@@ -268,6 +268,11 @@ def test_malformed_named_rows(tmp_path, row, problem):
     assert problem in found
 
 
+def test_names_in_quotes_do_not_make_it_json(tmp_path):
+    path = write(tmp_path, '"timestamp_ms","input_tokens","output_tokens"', "1500,10,1")
+    assert lengths(read(path)) == [(1.5, 10, 1)]
+
+
 def test_named_block_size_is_an_option(tmp_path):
     path = write(tmp_path, f"{NAMED},block_ids", "1,1100,1,3 4 5")
     (record,) = read(path, block_tokens=512)

@@ -192,7 +192,7 @@ def test_llmservingsim_sessions_keep_their_pauses_and_merge_by_arrival(tmp_path)
             {"arrival_time_ns": 0, "sub_requests": [request([1]), request([1])]},
             "sub_requests[0]: key 'tool_duration_ns' is missing",
         ),
-        ("[1]\n", "a row is a JSON object; this is [1]"),
+        ("[1]\n", "is a JSON object; this is [1]"),
     ],
 )
 def test_malformed_llmservingsim_rows(tmp_path, row, problem):
