@@ -1,12 +1,13 @@
 """The workload of a scenario: what is sent to the replicas, and when."""
 
-from typing import Annotated, Literal
+from typing import Annotated, Final, Literal
 
 from pydantic import Field, model_validator
 
 from scenarios.quantity import AS_TUPLE, Names, Part, Seconds, refuse
 
-Kind = Literal["trace", "synthetic", "closed_loop", "wave", "phases"]
+Kind = Literal["trace", "synthetic", "closed_loop", "wave", "poisson", "phases"]
+_KINDS: Final = ("trace", "synthetic", "closed_loop", "wave", "poisson")
 
 
 class Synthetic(Part):
@@ -65,8 +66,44 @@ class Wave(Part):
     )
 
 
+class Poisson(Part):
+    """Requests at a rate, whatever the cluster does, each over one of a number of contexts drawn at random."""
+
+    rate_per_s: float = Field(gt=0, description="Mean requests a second of a Poisson process.")
+    requests: int = Field(ge=1, description="Requests in all.")
+    prompt_tokens: int = Field(ge=1)
+    output_tokens: int = Field(ge=1)
+    sessions: int = Field(ge=1, description="Contexts, each as likely as the others.")
+    first_session: int = Field(
+        default=0, ge=0, description="Number of the first context; equal numbers share a prefix."
+    )
+
+
+class Sessions(Part):
+    """Replays a trace or a generator by sessions: each turn is sent when the last answer has been thought about."""
+
+    starts: Literal["trace", "uniform", "poisson", "users"] = Field(
+        default="trace",
+        description="When sessions start: as the trace says, spread evenly at random over `over`, at random at "
+        "`rate_per_s`, or when one of `users` has ended the session before.",
+    )
+    over: Seconds | None = Field(default=None, gt=0, description="Time over which uniform starts are spread [s].")
+    rate_per_s: float | None = Field(default=None, gt=0, description="Sessions a second of poisson starts.")
+    users: int | None = Field(default=None, ge=1, description="Sessions under way at a time.")
+    think_scale: float = Field(default=1.0, ge=0, description="Factor on the pauses between answer and next turn.")
+    limit: int | None = Field(default=None, ge=1, description="Take only this many sessions.")
+
+    @model_validator(mode="after")
+    def _has_its_figure(self) -> "Sessions":
+        for key, kind in (("over", "uniform"), ("rate_per_s", "poisson"), ("users", "users")):
+            given = getattr(self, key) is not None
+            if given != (self.starts == kind):
+                raise refuse((key,), f"is {'used with' if given else 'needed for'} starts: {kind}")
+        return self
+
+
 class Load(Part):
-    """What one phase sends: exactly one of trace, synthetic, closed_loop and wave."""
+    """What one phase sends: exactly one of trace, synthetic, closed_loop, wave and poisson."""
 
     trace: str | None = Field(
         default=None, min_length=1, description="Trace file; null with a synthetic workload beside it: use that one."
@@ -79,13 +116,19 @@ class Load(Part):
         default=None, ge=1, description="Take only this many requests of the trace or the generator."
     )
     synthetic: Synthetic | None = Field(default=None, description="Open-loop synthetic requests.")
+    sessions: Sessions | None = Field(
+        default=None,
+        description="Send the trace or the generator session by session, each turn after the last answer; null: every "
+        "request at its own time.",
+    )
     closed_loop: ClosedLoop | None = Field(default=None, description="Closed loop at a concurrency.")
     wave: Wave | None = Field(default=None, description="All requests at once.")
+    poisson: Poisson | None = Field(default=None, description="Requests at a rate, over contexts drawn at random.")
 
     @property
     def kind(self) -> Kind:
         """Name of the one key that holds the load; a trace wins over the synthetic workload beside it."""
-        for name in ("trace", "synthetic", "closed_loop", "wave"):
+        for name in _KINDS:
             if getattr(self, name) is not None:
                 return name
         return "phases"
@@ -98,7 +141,7 @@ class Load(Part):
     def _given(self) -> list[str]:
         open_loop = "trace" if self.trace is not None else "synthetic"
         has_open_loop = self.trace is not None or self.synthetic is not None
-        rest = [name for name in ("closed_loop", "wave") if getattr(self, name) is not None]
+        rest = [name for name in ("closed_loop", "wave", "poisson") if getattr(self, name) is not None]
         return [open_loop, *rest] if has_open_loop else rest
 
     def _check_given(self, given: list[str], allowed: str) -> None:
@@ -113,9 +156,11 @@ class Load(Part):
         if self.format is not None and "trace" not in self.model_fields_set:
             raise refuse(("format",), "is used with trace only")
         if given[0] not in {"trace", "synthetic"}:
-            for key, default in (("rate_scale", 1.0), ("limit", None)):
+            for key, default in (("rate_scale", 1.0), ("limit", None), ("sessions", None)):
                 if getattr(self, key) != default:
                     raise refuse((key,), f"is used with trace and synthetic only; this workload is {given[0]}")
+        if self.sessions is not None and self.limit is not None:
+            raise refuse(("limit",), "counts requests, which sessions are not cut at; set workload.sessions.limit")
 
 
 class Phase(Load):
@@ -129,12 +174,12 @@ class Phase(Load):
 
     @model_validator(mode="after")
     def _is_one_load(self) -> "Phase":
-        self._check_given(self._given(), "trace, synthetic, closed_loop, wave")
+        self._check_given(self._given(), ", ".join(_KINDS))
         return self
 
 
 class Workload(Load):
-    """What is sent: exactly one of trace, synthetic, closed_loop, wave and phases."""
+    """What is sent: exactly one of trace, synthetic, closed_loop, wave, poisson and phases."""
 
     phases: Annotated[tuple[Phase, ...], AS_TUPLE] | None = Field(
         default=None, min_length=1, description="Loads one after another."
@@ -143,7 +188,7 @@ class Workload(Load):
     @model_validator(mode="after")
     def _is_one_load(self) -> "Workload":
         given = self._given() + (["phases"] if self.phases is not None else [])
-        self._check_given(given, "trace, synthetic, closed_loop, wave, phases")
+        self._check_given(given, ", ".join([*_KINDS, "phases"]))
         names: set[str] = set()
         for index, phase in enumerate(self.phases or ()):
             if phase.name in names:
