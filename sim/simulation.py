@@ -300,7 +300,7 @@ class Simulation:
                 f"{cluster.rejected} of {cluster.submitted} requests rejected: longer than engine.max_model_len or "
                 "than the KV cache in HBM"
             )
-        unstaged = sum(r.hierarchy.unstaged_chunks for r in cluster.replicas)
+        unstaged = sum(r.hierarchy.loads.unstaged_chunks for r in cluster.replicas)
         if unstaged:
             notes.append(f"{unstaged} chunks were read without staging room in memory, so they were not kept there")
         for name, pools in cluster.tiers.items():
