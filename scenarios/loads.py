@@ -11,7 +11,7 @@ from models.errors import ScenarioError
 from scenarios import workload as schema
 from scenarios.schema import Scenario
 from scenarios.workload import Load
-from sim.synthetic import GENERATORS
+from sim.generators import GENERATORS
 from sim.traces import open_trace
 from sim.traces.record import Trace
 from sim.traces.sessions import SessionTrace, by_session, placed, poisson_starts, read_once, uniform_starts

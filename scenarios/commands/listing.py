@@ -77,7 +77,7 @@ def _routers() -> Registry[Any]:
 
 
 def _generators() -> Registry[Any]:
-    from sim.synthetic import GENERATORS
+    from sim.generators import GENERATORS
 
     return GENERATORS
 
