@@ -3,12 +3,11 @@
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from heapq import heappop, heappush, heapreplace
 from itertools import count, islice
 from typing import ClassVar
 
 from sim.traces.record import TraceRecord
-from sim.traces.sessions import Session
+from sim.traces.sessions import Session, merged
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,6 +26,8 @@ class GeneratedTrace:
         Size of the blocks [tokens].
     draw
         Returns a fresh, endless or finite iterator over the sessions by start.
+    n_sessions
+        Number of sessions to make, or None.
     requests
         Number of requests to make, or None.
     duration_s
@@ -38,6 +39,7 @@ class GeneratedTrace:
     name: str
     block_tokens: int
     draw: Callable[[], Iterator[Session]]
+    n_sessions: int | None = None
     requests: int | None = None
     duration_s: float | None = None
     arrival_quantum_s: float | None = None
@@ -47,7 +49,7 @@ class GeneratedTrace:
     def sessions(self) -> Iterator[Session]:
         """Yield the sessions by start."""
         n_left = math.inf if self.requests is None else self.requests
-        for session in self.draw():
+        for session in self._drawn():
             if self.duration_s is not None and _start_s(session) >= self.duration_s:
                 return
             if n_left <= 0:
@@ -55,11 +57,14 @@ class GeneratedTrace:
             yield session
             n_left -= session.requests
 
+    def _drawn(self) -> Iterator[Session]:
+        return islice(self.draw(), self.n_sessions)
+
     def records(self) -> Iterator[TraceRecord]:
         """Yield the requests by arrival; memory grows with the sessions under way, not with the requests."""
         until_s = math.inf if self.duration_s is None else self.duration_s
         quantum_s = self.arrival_quantum_s
-        for record in islice(_by_arrival(self.draw()), self.requests):
+        for record in islice(merged(self._drawn()), self.requests):
             if record.arrived_at_s >= until_s:
                 return
             if quantum_s is not None:
@@ -78,34 +83,6 @@ def in_poisson_order(
     for session_id in count():
         starts_at_s += next(gaps) / rate_per_s
         yield make(session_id, starts_at_s)
-
-
-def _by_arrival(sessions: Iterator[Session]) -> Iterator[TraceRecord]:
-    """Yield the requests of *sessions*, which come by start, by arrival; in a tie the older session's first."""
-    # By the arrival of each stream's next request, then by age; a stream is drawn up to that request.
-    waiting: list[tuple[float, int, int, TraceRecord, Iterator[TraceRecord], float]] = []
-    session = next(sessions, None)
-    age = 0
-    while session is not None or waiting:
-        if session is not None and (not waiting or _start_s(session) < waiting[0][0]):
-            starts_at_s = _start_s(session)
-            for number, stream in enumerate(session.streams):
-                turns = stream.turns()
-                first = next(turns, None)
-                if first is not None:
-                    heappush(waiting, (starts_at_s + first.arrived_at_s, age, number, first, turns, starts_at_s))
-            age += 1
-            session = next(sessions, None)
-            continue
-        at_s, of_session, number, record, turns, starts_at_s = waiting[0]
-        following = next(turns, None)
-        if following is None:
-            heappop(waiting)
-        else:
-            next_at_s = starts_at_s + following.arrived_at_s
-            heapreplace(waiting, (next_at_s, of_session, number, following, turns, starts_at_s))
-        record.arrived_at_s = at_s
-        yield record
 
 
 def _start_s(session: Session) -> float:

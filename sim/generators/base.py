@@ -25,11 +25,13 @@ _POSITIVE = ("duration_s", "session_rate_per_s", "length_scale", "arrival_quantu
 def check_parameters(generator: object, kind: str) -> None:
     """Refuse parameters that describe no workload; raises InputError that starts with the *kind* of workload.
 
-    A generator that has *requests* and *duration_s* needs exactly one of them. Counts must be at least 1, times, rates
-    and scales above 0 and finite, wherever the generator has them and they are not None.
+    A generator needs exactly one of *requests*, *duration_s* and, where it has that, *sessions*. Counts must be at
+    least 1, times, rates and scales above 0 and finite, wherever the generator has them and they are not None.
     """
-    if (getattr(generator, "requests", None) is None) == (getattr(generator, "duration_s", None) is None):
-        raise InputError(f"a {kind} workload needs either requests or duration_s, and not both")
+    ends = [name for name in ("requests", "duration_s", "sessions") if hasattr(generator, name)]
+    if sum(getattr(generator, name) is not None for name in ends) != 1:
+        allowed = f"{', '.join(ends[:-1])} or {ends[-1]}"
+        raise InputError(f"a {kind} workload needs either {allowed}, and not more than one of them")
     require(getattr(generator, "seed", 0) >= 0, kind, "seed", getattr(generator, "seed", 0), "0 or more")
     for name in _COUNTS:
         value = getattr(generator, name, None)

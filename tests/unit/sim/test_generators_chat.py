@@ -44,7 +44,7 @@ def test_the_reference_figures_are_those_of_the_trace(conversation_trace):
 
 def test_the_hour_hits_what_the_trace_hits():
     infinite, lru, fifo, lfu, reuse_s = [], [], [], [], []
-    for seed in range(4):
+    for seed in range(3):
         for policy, ratios in zip((lru, fifo, lfu), curves(requests_of(hour(seed).trace())), strict=True):
             policy.append(ratios)
         figures = trace_statistics(hour(seed).trace())
@@ -234,14 +234,14 @@ def test_memory_grows_with_the_sessions_under_way_only():
         return peak
 
     # Past the first half hour, in which the sessions under way build up.
-    assert peak_bytes(40_000) < 1.5 * peak_bytes(10_000)
+    assert peak_bytes(20_000) < 1.5 * peak_bytes(7_000)
 
 
 @pytest.mark.parametrize(
     ("parameters", "problem"),
     [
         ({}, "either requests or duration_s"),
-        ({"requests": 1, "duration_s": 1.0}, "and not both"),
+        ({"requests": 1, "duration_s": 1.0}, "and not more than one"),
         ({"requests": 0}, "requests is 0; must be at least 1"),
         ({"requests": 1, "seed": -1}, "seed is -1"),
         ({"requests": 1, "block_tokens": 0}, "block_tokens is 0"),

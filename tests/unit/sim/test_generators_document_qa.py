@@ -18,7 +18,7 @@ def batch(seed: int) -> DocumentQaGenerator:
 
 def test_a_batch_hits_what_the_trace_hits():
     infinite, lru, lfu, reuse_s = [], [], [], []
-    for seed in range(8):
+    for seed in range(6):
         requests = requests_of(batch(seed).trace())
         lru.append([hit_ratio(requests, capacity, "lru") for capacity in LRU_AT])
         lfu.append([hit_ratio(requests, capacity, "lfu") for capacity in LRU_AT[:2]])
