@@ -39,8 +39,7 @@ class Losses:
         if self.starts_unknown:
             yield "the trace does not say when its sessions start: all start at 0 s (--starts gives them times)"
         if self.sub_agents:
-            agents = "1 sub-agent has" if self.sub_agents == 1 else f"{self.sub_agents:,} sub-agents have"
-            yield f"the format has no sub-agents: {agents} become sessions of their own, sent at their recorded times"
+            yield f"the format has no sub-agents: {self.sub_agents:,} became sessions of their own, at recorded times"
         if self.unnamed_blocks:
             yield (
                 f"{self.unnamed_blocks:,} blocks that the trace does not name (partial last ones, mostly) got ids that "
@@ -185,6 +184,8 @@ def _milliseconds(time_s: float) -> int | float:
     """Return a time in milliseconds: whole ones as such, others as short as they read back the same."""
     if time_s > MAX_S:
         raise InputError(f"a time of {time_s:g} s is too late for a trace; it may hold up to {MAX_S:g} s")
-    short = round(time_s * 1000, 6)
-    exact = short if short / 1000 == time_s else time_s * 1000
-    return int(exact) if exact.is_integer() else exact
+    short, exact = round(time_s * 1000, 6), time_s * 1000
+    candidates = (short, exact, math.nextafter(exact, math.inf), math.nextafter(exact, 0.0))
+    # One float in forty is no thousandth of another: then it is off by its last bit.
+    time_ms = next((candidate for candidate in candidates if candidate / 1000 == time_s), short)
+    return int(time_ms) if time_ms.is_integer() else time_ms
