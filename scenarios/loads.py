@@ -69,18 +69,20 @@ class Loads:
             return None
         if load.is_fallback:
             self.warnings.append(
-                "no trace given (--trace FILE): running synthetic chat with the statistics of the Mooncake "
-                "conversation trace instead"
+                f"no trace given (--trace FILE): running the synthetic workload '{synthetic.generator}' instead"
             )
-        optional = {} if synthetic.session_rate_per_s is None else {"session_rate_per_s": synthetic.session_rate_per_s}
+        given = {
+            "requests": synthetic.requests,
+            "duration_s": synthetic.duration,
+            "sessions": synthetic.sessions,
+            "session_rate_per_s": synthetic.session_rate_per_s,
+            "block_tokens": synthetic.block_tokens,
+        }
         return GENERATORS.create(
             synthetic.generator,
             seed=int(self._seeds[0].generate_state(1)[0]),
-            requests=synthetic.requests,
-            duration_s=synthetic.duration,
             length_scale=synthetic.length_scale,
-            block_tokens=synthetic.block_tokens,
-            **optional,
+            **{name: value for name, value in given.items() if value is not None},
         ).trace()
 
     def phases(self) -> list[Phase]:
