@@ -33,6 +33,24 @@ trace_app = typer.Typer(
 )
 app.add_typer(trace_app, name="trace")
 
+TraceFile = Annotated[
+    str, typer.Argument(metavar="FILE", help="A trace: plain, gzipped, a tar archive or a folder; - for stdin.")
+]
+Format = Annotated[str | None, typer.Option(help="Format of the trace; found from the file unless given.")]
+Settings = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="KEY=VALUE", help="An option of the format, such as rate_per_s=2; repeatable."),
+]
+BlockTokens = Annotated[int | None, typer.Option(min=1, help="Tokens a block, where the file does not say.")]
+SkipBadLines = Annotated[bool, typer.Option("--skip-bad-lines", help="Leave malformed lines out, and count them.")]
+Starts = Annotated[
+    str | None,
+    typer.Option(metavar="PROCESS", help="Start of sessions that have none: 'uniform:4 h' or 'poisson:0.1/s'."),
+]
+Seed = Annotated[int, typer.Option(min=0, help="Seed of everything random.")]
+Out = Annotated[
+    str, typer.Option("-o", "--out", metavar="FILE", help="Where to write, gzipped if it ends in .gz; - for stdout.")
+]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else on stdout.")]
 
 
@@ -62,7 +80,8 @@ def run(
     scenario: Annotated[
         str, typer.Argument(metavar="SCENARIO", help="A shipped name (see `kvtier list scenarios`) or a path.")
     ],
-    trace: Annotated[str | None, typer.Option(metavar="FILE", help="Replay this trace.")] = None,
+    trace: Annotated[str | None, typer.Option(metavar="FILE", help="Replay this trace; - for stdin.")] = None,
+    skip_bad_lines: SkipBadLines = False,
     overrides: Annotated[
         list[str] | None,
         typer.Option(
@@ -81,27 +100,15 @@ def run(
     """
     from scenarios.commands.run import run_scenario
 
-    run_scenario(scenario, trace=trace, overrides=overrides or [], seed=seed, out=out, as_json=json)
-
-
-TraceFile = Annotated[
-    str, typer.Argument(metavar="FILE", help="A trace: plain, gzipped, a tar archive or a folder; - for stdin.")
-]
-Format = Annotated[str | None, typer.Option(help="Format of the trace; found from the file unless given.")]
-Settings = Annotated[
-    list[str] | None,
-    typer.Option("--set", metavar="KEY=VALUE", help="An option of the format, such as rate_per_s=2; repeatable."),
-]
-BlockTokens = Annotated[int | None, typer.Option(min=1, help="Tokens a block, where the file does not say.")]
-SkipBadLines = Annotated[bool, typer.Option("--skip-bad-lines", help="Leave malformed lines out, and count them.")]
-Starts = Annotated[
-    str | None,
-    typer.Option(metavar="PROCESS", help="Start of sessions that have none: 'uniform:4 h' or 'poisson:0.1/s'."),
-]
-Seed = Annotated[int, typer.Option(min=0, help="Seed of everything random.")]
-Out = Annotated[
-    str, typer.Option("-o", "--out", metavar="FILE", help="Where to write, gzipped if it ends in .gz; - for stdout.")
-]
+    run_scenario(
+        scenario,
+        trace=trace,
+        overrides=overrides or [],
+        skip_bad_lines=skip_bad_lines,
+        seed=seed,
+        out=out,
+        as_json=json,
+    )
 
 
 @trace_app.command("info")
@@ -179,7 +186,7 @@ def trace_sample(
     sample_trace(source, sessions=sessions, share=share, seed=seed, out=out)
 
 
-@trace_app.command("generate")
+@trace_app.command("generate", cls=discovery.GenerateCommand)
 def trace_generate(
     generator: Annotated[
         str, typer.Argument(metavar="GENERATOR", help="One of `kvtier list generators`, or package.module:Class.")

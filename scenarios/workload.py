@@ -114,6 +114,10 @@ class Load(Part):
         default=None, min_length=1, description="Trace file; null with a synthetic workload beside it: use that one."
     )
     format: str | None = Field(default=None, description="Format of the trace; null: found from the file.")
+    skip_bad_lines: bool = Field(
+        default=False,
+        description="Leave malformed lines of the trace out, and say how many; false: the first one ends the run.",
+    )
     rate_scale: float = Field(
         default=1.0, gt=0, description="Arrivals come this many times faster, in unchanged order."
     )
@@ -160,6 +164,8 @@ class Load(Part):
             raise refuse((), f"give exactly one of {allowed}; got {found}")
         if self.format is not None and "trace" not in self.model_fields_set:
             raise refuse(("format",), "is used with trace only")
+        if self.skip_bad_lines and "trace" not in self.model_fields_set:
+            raise refuse(("skip_bad_lines",), "is used with trace only")
         if given[0] not in {"trace", "synthetic"}:
             for key, default in (("rate_scale", 1.0), ("limit", None), ("sessions", None)):
                 if getattr(self, key) != default:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from types import NoneType
-from typing import TYPE_CHECKING, Any, get_args, get_type_hints
+from types import NoneType, UnionType
+from typing import TYPE_CHECKING, Any, Union, get_args, get_origin, get_type_hints
 
 from models.errors import InputError, LocatedError
 from models.units import parse_quantity
@@ -119,7 +119,7 @@ def quantity(text: str, dimension: str, where: str) -> float:
 
 def _value(key: str, text: str, hint: Any) -> Any:
     where = f"--set {key}"
-    types = set(get_args(hint)) or {hint}
+    types = set(get_args(hint)) if get_origin(hint) in (Union, UnionType) else {hint}
     if NoneType in types and text.lower() in ("null", "none"):
         return None
     if bool in types:

@@ -72,5 +72,9 @@ def _kept_shares(columns: Columns) -> dict[str, float | None]:
     kept = columns.kept[goes_on] / before
     if not len(kept):
         return dict.fromkeys(("at_least_90_percent", "partial", "below_50_percent"))
-    most, least = float((kept >= _KEPT).mean()), float((kept < _DROPPED).mean())
-    return {"at_least_90_percent": most, "partial": 1.0 - most - least, "below_50_percent": least}
+    most, least = kept >= _KEPT, kept < _DROPPED
+    return {
+        "at_least_90_percent": float(most.mean()),
+        "partial": float((~most & ~least).mean()),
+        "below_50_percent": float(least.mean()),
+    }
