@@ -61,9 +61,9 @@ def _arrivals(columns: Columns, ax: Axes) -> None:
     ax.stairs(counts / np.diff(edges_s), edges_s, color=_BLUE, fill=True, alpha=0.25)
     ax.stairs(counts / np.diff(edges_s), edges_s, color=_BLUE)
     mean = len(columns) / since_s[-1]
-    ax.axhline(mean, color="0.35", linestyle="--", linewidth=1, label=f"mean {mean:.3g}/s")
+    ax.axhline(mean, color="0.35", linestyle="--", linewidth=1)
+    ax.set_title(f"Arrivals: mean {mean:.3g}/s")
     ax.set_ylim(bottom=0)
-    ax.legend(loc="lower right", frameon=False)
     _tidy(ax)
 
 
@@ -76,12 +76,14 @@ def _lengths(columns: Columns, ax: Axes) -> None:
         x, share = _distribution(np.maximum(lengths, 1), np.ones(len(lengths), dtype=np.int64))
         ax.step(x, 100 * share, where="post", color=color, label=f"{name}, median {np.median(lengths):,.0f}")
     ax.xaxis.set_major_formatter("{x:,.0f}")
-    ax.legend(loc="lower right", frameon=False)
+    ax.legend(loc="upper left", frameon=False)  # short prompts and outputs are few
     _tidy(ax)
 
 
 def _lru_curve(columns: Columns, ax: Axes) -> None:
-    ax.set(title="LRU, one tier, full blocks", xlabel="capacity [blocks]", ylabel="hit ratio [% of blocks]")
+    ax.set(
+        title="LRU, one tier, full blocks", xlabel="capacity [blocks]", ylabel="hit ratio [% of blocks]", ylim=(0, 103)
+    )
     if not columns.has_prefixes or not columns.starts_known:
         _empty(ax, "no prefixes" if not columns.has_prefixes else "needs the start of sessions")
         return
@@ -92,10 +94,10 @@ def _lru_curve(columns: Columns, ax: Axes) -> None:
     capacity, share = _distribution(uses.distance + 1, uses.blocks)
     ratio = 100 * share * int(uses.blocks.sum()) / uses.references
     ax.step(capacity, ratio, where="post", color=_GREEN)
-    ax.axhline(ratio[-1], color="0.35", linestyle="--", linewidth=1, label=f"unlimited: {ratio[-1]:.3g} %")
-    ax.set(xscale="log", ylim=(0, 103))
+    ax.axhline(ratio[-1], color="0.35", linestyle="--", linewidth=1)
+    ax.set_title(f"LRU, one tier, full blocks: {ratio[-1]:.3g} % with room for all")
+    ax.set_xscale("log")
     ax.xaxis.set_major_formatter("{x:,.0f}")
-    ax.legend(loc="upper left", frameon=False)
     _tidy(ax)
 
 
