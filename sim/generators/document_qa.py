@@ -72,7 +72,8 @@ class DocumentQaGenerator:
     the sessions are a single short text. The trace was put together from public data sets in a way that its figures
     give away, and this imitates it: a batch of documents is asked about at a steady rate, at random, until none has
     questions left; then the next batch begins. So a batch starts with new documents and ends with repeated ones. It is
-    no picture of people at work: for those, draw whole sessions (`sessions` of the trace) and choose their starts.
+    no picture of people at work: for those, draw whole sessions (`sessions` of the trace) and choose their starts. The
+    pause before a question is the gap between arrivals.
 
     One batch, the mean of 16 seeds (the trace in brackets): infinite-cache hit ratio .632 (.640), of one batch +- .017;
     at 3, 10, 20, 40 thousand blocks LRU .200/.420/.563/.632 (.191/.424/.572/.639); LFU at 3 and 10 thousand .173/.405

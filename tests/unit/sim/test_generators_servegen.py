@@ -144,6 +144,27 @@ def test_a_trace_begins_in_the_midst_of_a_gap(family, shape):
     assert np.mean(counts) == pytest.approx(2.0, rel=0.25)
 
 
+def test_a_gap_may_reach_over_several_windows():
+    # .6 requests a window on average: were a gap cut off or begun anew at each, there would be one or none in each.
+    def window(number: int, rate_per_s: float) -> ArrivalWindow:
+        starts_at_s = 600.0 * number
+        return ArrivalWindow(
+            starts_at_s=starts_at_s,
+            ends_at_s=starts_at_s + 600,
+            rate_per_s=rate_per_s,
+            cv=1.0,
+            family="Gamma",
+            shape=20.0,
+            scale_s=1.0,
+        )
+
+    windows = tuple(window(number, 0.0005 + 0.001 * (number % 2)) for number in range(4_000))
+    arrivals_s = list(_arrivals(windows, 1.0, 0.0, np.random.default_rng(0)))
+    assert len(arrivals_s) == pytest.approx(4_000 * 0.6, rel=0.02)
+    in_busy_windows = sum(at_s // 600 % 2 == 1 for at_s in arrivals_s)
+    assert in_busy_windows / len(arrivals_s) == pytest.approx(0.75, abs=0.02)
+
+
 def test_rates_and_lengths_scale(model):
     base, more, fast, short = (
         list(ServeGenGenerator(path=model, duration_s=1800.0, **scale).trace().records())
