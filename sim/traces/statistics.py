@@ -21,7 +21,10 @@ _LENGTH_PERCENTILES = (50, 90, 99)
 
 
 def trace_statistics(trace: Trace) -> dict[str, Any]:
-    """Return the figures of a trace, as `statistics_of` does; raises TraceError where it is malformed or empty."""
+    """Return the figures of a trace, as `statistics_of` does; raises TraceError where it is malformed or empty.
+
+    Sessions are read whole; of a generated trace `sim.traces.convert.by_arrival` gives what arrives before its end.
+    """
     return statistics_of(read_columns(trace))
 
 

@@ -13,6 +13,7 @@ from sim.generators import GENERATORS
 from sim.generators.arrivals import GeneratedTrace
 from sim.generators.chat import ChatGenerator
 from sim.traces import NO_ID, TraceRecord, open_trace
+from sim.traces.convert import by_arrival
 from sim.traces.statistics import trace_statistics
 
 HOUR_S = 3537.0  # the length of the trace that the generator is fitted to
@@ -47,7 +48,7 @@ def test_the_hour_hits_what_the_trace_hits():
     for seed in range(3):
         for policy, ratios in zip((lru, fifo, lfu), curves(requests_of(hour(seed).trace())), strict=True):
             policy.append(ratios)
-        figures = trace_statistics(hour(seed).trace())
+        figures = trace_statistics(by_arrival(hour(seed).trace()))
         infinite.append(figures["infinite_cache_hit_ratio_blocks"])
         reuse_s.append(figures["reuse_time_s"]["p50"])
     assert np.mean(infinite) == pytest.approx(0.366, abs=0.01)
@@ -71,7 +72,7 @@ def test_few_blocks_are_used_very_often():
 
 
 def test_the_hour_looks_like_the_trace():
-    figures = trace_statistics(hour(0).trace())
+    figures = trace_statistics(by_arrival(hour(0).trace()))
     assert figures["requests"] == pytest.approx(12_031, rel=0.03)
     assert figures["sessions"] == pytest.approx(7_373, rel=0.03)
     assert figures["unique_blocks"] == pytest.approx(182_790, rel=0.04)

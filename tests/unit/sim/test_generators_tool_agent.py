@@ -4,6 +4,7 @@ import pytest
 
 from sim.generators import GENERATORS
 from sim.generators.tool_agent import ToolAgentGenerator
+from sim.traces.convert import by_arrival
 from sim.traces.record import TraceRecord
 from sim.traces.statistics import trace_statistics
 
@@ -38,7 +39,7 @@ def test_one_shot_requests_share_their_prefix_only():
 
 
 def test_the_figures_of_the_description_hold():
-    figures = trace_statistics(ToolAgentGenerator(duration_s=3600.0).trace())
+    figures = trace_statistics(by_arrival(ToolAgentGenerator(duration_s=3600.0).trace()))
     assert figures["prompt_tokens"]["mean"] == pytest.approx(9_100, rel=0.05)
     assert figures["output_tokens"]["mean"] == pytest.approx(184, rel=0.03)
     assert figures["infinite_cache_hit_ratio_tokens"] == pytest.approx(0.53, abs=0.02)
