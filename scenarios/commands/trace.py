@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +19,7 @@ if TYPE_CHECKING:
     from sim.traces import Trace
     from sim.traces.block_trace import BlockTrace
     from sim.traces.convert import MooncakeLines
+    from sim.traces.sessions import Session
 
 
 def print_trace_info(source: Source, *, starts: str | None, seed: int, plot: str | None, as_json: bool) -> None:
@@ -111,6 +114,7 @@ def generate_trace(
 ) -> None:
     """Write what a generator draws in the Mooncake format; raises InputError for parameters that it does not take."""
     from sim.generators import GENERATORS
+    from sim.generators.arrivals import GeneratedTrace
     from sim.traces.convert import MooncakeLines, by_arrival
 
     given = parameters(GENERATORS.get(generator), settings)
@@ -119,8 +123,13 @@ def generate_trace(
         given["requests"] = requests
     if duration is not None:
         given["duration_s"] = quantity(duration, "seconds", "--duration")
+    trace = GENERATORS.create(generator, **given).trace()
+    names: list[int | str] | None = None
+    if isinstance(trace, GeneratedTrace):
+        names = []
+        trace = replace(trace, draw=partial(_told_apart, trace.draw, names))
     # By arrival, not by session: as many requests as were asked for, and nothing after the end of the time.
-    lines = MooncakeLines(trace=by_arrival(GENERATORS.create(generator, **given).trace()))
+    lines = MooncakeLines(trace=by_arrival(trace), names=names)
     _write(lines, out, "generated")
     _say(*lines.losses.sentences())
 
@@ -143,6 +152,14 @@ def with_starts(trace: Trace, starts: str | None, seed: int) -> Trace:
         return placed(trace, poisson_starts(quantity(text, "ops_per_s", "--starts"), random))
     over_s = quantity(text, "seconds", "--starts")
     return placed(trace, uniform_starts(sum(1 for _ in trace.sessions()), over_s, random))
+
+
+def _told_apart(draw: Callable[[], Iterator[Session]], names: list[int | str]) -> Iterator[Session]:
+    """Draw sessions whose requests carry the number of their stream, so that sub-agents can be told apart."""
+    from sim.traces.convert import by_stream
+
+    names.clear()
+    return by_stream(draw(), names)
 
 
 def _write(lines: MooncakeLines, out: str, what: str) -> None:

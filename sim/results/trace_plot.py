@@ -103,6 +103,9 @@ def _lru_curve(columns: Columns, ax: Axes) -> None:
 
 def _reuse_times(columns: Columns, ax: Axes) -> None:
     ax.set(title="Time between uses of a block", xlabel="time [s]", ylabel="share of uses again [%]", ylim=(0, 103))
+    if not columns.has_prefixes:
+        _empty(ax, "no prefixes")
+        return
     uses = reused(columns, with_partial=False)
     reuse_s = columns.arrived_at_s[uses.request] - columns.arrived_at_s[uses.before]
     blocks = uses.blocks
@@ -110,7 +113,7 @@ def _reuse_times(columns: Columns, ax: Axes) -> None:
         inside = columns.session[uses.request] == columns.session[uses.before]
         reuse_s, blocks = reuse_s[inside], blocks[inside]
     if not len(reuse_s):
-        _empty(ax, "no block is used twice" if columns.has_prefixes else "no prefixes")
+        _empty(ax, "no block is used twice")
         return
     x_s, share = _distribution(reuse_s, blocks)
     ax.step(x_s, 100 * share, where="post", color=_BLUE)

@@ -7,7 +7,7 @@ gets one that nothing else has, as do blocks that the trace leaves out. A sub-ag
 
 import json
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import partial
 
@@ -64,10 +64,13 @@ class MooncakeLines:
         What to write.
     block_tokens
         Size of the blocks written [tokens], a multiple of the trace's; None for the trace's own.
+    names
+        What sessions are called, by their number, where the trace is to be read by its `records`; see `by_stream`.
     """
 
     trace: Trace
     block_tokens: int | None = None
+    names: list[int | str] | None = None
     losses: Losses = field(default_factory=Losses, init=False)
     _merge: int = field(default=1, init=False)
     _private_id: int = field(default=MAX_ID + 1, init=False)
@@ -96,8 +99,9 @@ class MooncakeLines:
                     row["delay"] = _milliseconds(record.think_s)
                 else:
                     self.losses.lone_pauses += 1
-            if name is not None:
+            if name is not None and name not in begun:
                 begun.add(name)
+                self.losses.sub_agents += isinstance(name, str)
             row["input_length"] = record.prompt_tokens
             row["output_length"] = record.output_tokens
             if self.trace.has_prefixes:
@@ -107,24 +111,15 @@ class MooncakeLines:
 
     def _named_records(self) -> Iterator[tuple[int | str | None, TraceRecord]]:
         """Yield the requests by arrival with what their session is called in the file."""
-        if not isinstance(self.trace, SessionTrace):
+        if self.names is not None or not isinstance(self.trace, SessionTrace):
             for record in self.trace.records():
-                yield None if record.session_id == NO_ID else record.session_id, record
+                session_id = record.session_id
+                yield None if session_id == NO_ID else self.names[session_id] if self.names else session_id, record
             return
         self.losses.starts_unknown = not self.trace.starts_known
         names: list[int | str] = []
-        for record in merged(self._by_stream(self.trace, names)):
+        for record in merged(by_stream(self.trace.sessions(), names)):
             yield names[record.session_id], record
-
-    def _by_stream(self, trace: SessionTrace, names: list[int | str]) -> Iterator[Session]:
-        """Yield the sessions with the place of a stream's name in *names* for the session of its requests."""
-        for session in trace.sessions():
-            streams = []
-            for number, stream in enumerate(session.streams):
-                streams.append(replace(stream, turns=partial(_numbered, stream, len(names))))
-                names.append(f"{session.session_id}/{number}" if number else session.session_id)
-            self.losses.sub_agents += len(streams) - 1
-            yield replace(session, streams=tuple(streams))
 
     def _ids(self, record: TraceRecord) -> list[int]:
         """Return the ids of all blocks of a prompt, the last of which may be partial."""
@@ -147,6 +142,19 @@ class MooncakeLines:
             problem = f"has the block id {self._largest_id}, which leaves too few for blocks without one"
             raise TraceError(self.trace.name, problem)
         return found
+
+
+def by_stream(sessions: Iterable[Session], names: list[int | str]) -> Iterator[Session]:
+    """Yield *sessions* whose requests carry the number of their stream for a session, and note what streams are called.
+
+    A main stream is called by the number of its session, a sub-agent by that and its own: `7/1`.
+    """
+    for session in sessions:
+        streams = []
+        for number, stream in enumerate(session.streams):
+            streams.append(replace(stream, turns=partial(_numbered, stream, len(names))))
+            names.append(f"{session.session_id}/{number}" if number else session.session_id)
+        yield replace(session, streams=tuple(streams))
 
 
 def by_arrival(trace: Trace) -> Trace:

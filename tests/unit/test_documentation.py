@@ -1,13 +1,17 @@
 """What README.md and the notebooks show is run as it stands, so that they cannot drift from the code."""
 
 import json
+import os
 import re
 import shlex
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from scenarios import cli
 from scenarios.cli import main
 
 ROOT = Path(__file__).parents[2]
@@ -37,7 +41,12 @@ def test_a_command_of_the_readme_works(
     if "conversation_trace" in line:
         trace: Path = request.getfixturevalue("conversation_trace")
         (tmp_path / trace.name).symlink_to(trace)
-    assert main(shlex.split(line)[1:]) == 0
+    if " | " not in line:
+        assert main(shlex.split(line)[1:]) == 0
+        return
+    kvtier = f'kvtier() {{ {shlex.quote(sys.executable)} -m scenarios.cli "$@"; }}; set -o pipefail; '
+    environment = {**os.environ, "PYTHONPATH": str(Path(cli.__file__).parents[1])}
+    subprocess.run(["bash", "-c", kvtier + line], env=environment, check=True, capture_output=True)
 
 
 def test_the_python_of_the_readme_works(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

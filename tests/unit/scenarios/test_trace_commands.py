@@ -5,7 +5,9 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Iterator
+from itertools import islice
 from pathlib import Path
 
 import pytest
@@ -16,6 +18,7 @@ from models.errors import InputError
 from scenarios import cli
 from scenarios.commands.trace_options import parameters
 from scenarios.commands.trace_output import write_lines
+from sim.traces.sessions import Session
 
 ROOT = Path(cli.__file__).parents[1]
 KVTIER = [sys.executable, "-m", "scenarios.cli"]
@@ -183,6 +186,27 @@ def test_generate_is_seeded_and_takes_parameters(capsys) -> None:
     assert quick[0]["timestamp"] == pytest.approx(rows[0]["timestamp"] / 10)
     assert len(quick[0]["hash_ids"]) == -(-quick[0]["input_length"] // 256)
     assert all(row["timestamp"] < 90_000 for row in generated("--duration", "1.5 min"))
+
+
+def test_generated_sub_agents_are_sessions_of_their_own(monkeypatch, capsys) -> None:
+    from sim.generators import GENERATORS, coding_agent
+
+    draw = GENERATORS.get("coding-agent")(requests=1)._sessions
+
+    def agents_only() -> Iterator[Session]:
+        return islice((session for session in draw() if len(session.streams) > 1), 3)
+
+    monkeypatch.setattr(coding_agent.CodingAgentGenerator, "_sessions", lambda _: agents_only())
+    assert cli.main(["trace", "generate", "coding-agent", "--requests", "100000"]) == 0
+    out, err = capsys.readouterr()
+    names = Counter(json.loads(line)["session_id"] for line in out.splitlines())
+    wanted = {
+        f"{session.session_id}/{number}" if number else session.session_id: sum(1 for _ in stream.turns())
+        for session in agents_only()
+        for number, stream in enumerate(session.streams)
+    }
+    assert names == wanted
+    assert f"no sub-agents: {len(wanted) - 3} became" in err
 
 
 def test_help_names_the_generators(capsys) -> None:
