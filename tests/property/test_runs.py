@@ -42,15 +42,18 @@ def test_seeds_differ(name, overrides):
 
 # The books -----------------------------------------------------------------------------------------------------------
 
-TIERS = """tiers={hbm: {capacity: 40 GB}, dram: {device: ddr5, capacity: 8 GB, scope: %s},
-    cache: {device: ddr5, capacity: 9 GB, page_cache_of: nvme}, nvme: {device: nvme-gen4, capacity: 12 GB}}"""
+TIERS = """tiers={hbm: {capacity: 25 GB}, dram: {device: ddr5, capacity: 8 GB, scope: %s},
+    cache: {device: ddr5, capacity: 9 GB, page_cache_of: nvme}, nvme: {device: nvme-gen4, capacity: 24 GB}}"""
+
+
+LONGER = "workload.synthetic.requests=400"  # so that each tier is read from, the page cache too
 
 
 @pytest.mark.parametrize("scope", ["node", "worker"])
 def test_what_was_written_to_a_tier_is_there_or_was_evicted(scope):
     """Promotions and the page cache count too, and each worker's copy where the pool is the workers'."""
     model = ["llm=deepseek-v3", "cluster.accelerator=h200-sxm", "cluster.tensor_parallel=8"]
-    simulation = build(load_scenario("quickstart", overrides=[*SHORT, *model, TIERS % scope]))
+    simulation = build(load_scenario("quickstart", overrides=[LONGER, *model, TIERS % scope]))
     simulation.run()
     for name in ("dram", "cache", "nvme"):
         (pool,) = simulation.cluster.tiers[name]
