@@ -7,6 +7,7 @@ from itertools import islice
 from pathlib import Path
 
 from models.errors import TraceError
+from sim.traces.bad_lines import BadLines
 from sim.traces.record import TraceRecord
 
 LOOK_AHEAD_ROWS = 10_000
@@ -16,23 +17,24 @@ Row = tuple[float, int, TraceRecord]
 """Arrival [s], line number, record. The line number breaks ties, so equal stamps keep the order of the file."""
 
 
-def in_time_order(rows: Iterator[Row], path: Path) -> Iterator[TraceRecord]:
+def in_time_order(rows: Iterator[Row], path: Path, bad_lines: BadLines) -> Iterator[TraceRecord]:
     """Yield the records of *rows* by arrival; rows may stand up to `LOOK_AHEAD_ROWS` places too late.
 
-    Raises TraceError at the first row that is further out of place than that, and where there is no row at all.
+    A row that is further out of place goes to *bad_lines*. Raises TraceError where there is no sound row at all.
     """
     window = list(islice(rows, LOOK_AHEAD_ROWS))
     if not window:
-        raise TraceError(str(path), "the file holds no requests")
+        raise TraceError(str(path), bad_lines.none_left() or "the file holds no requests")
     heapify(window)
     released_at_s = -math.inf
     for row in rows:
         if row[0] < released_at_s:
-            raise TraceError(
+            bad_lines.report(
                 f"{path}:{row[1]}",
                 f"arrival at {row[0]:g} s stands more than {LOOK_AHEAD_ROWS} rows too late "
                 f"(requests up to {released_at_s:g} s are already passed on); sort the file by time",
             )
+            continue
         released_at_s, _, record = heappushpop(window, row)
         yield record
     window.sort()

@@ -6,43 +6,76 @@ A format is one class in a file of its own under `sim/traces/readers`, registere
 
 from os import PathLike
 from pathlib import Path
-from typing import Protocol
+from typing import ClassVar, Protocol
 
 from models.errors import TraceError
 from sim.registry import Registry
-from sim.traces.files import first_line
+from sim.traces.bad_lines import BadLines
+from sim.traces.files import Head, read_head
 from sim.traces.record import Trace
+from sim.traces.standard_input import spooled_input
 
 
 class TraceReader(Protocol):
-    """Reads one trace format."""
+    """Reads one trace format; what its constructor takes are the options of the format."""
 
-    def sniff(self, first_line: str) -> bool:
-        """Return whether a file that starts with this line looks like this format; a broken line may still do."""
+    several_files: ClassVar[bool]
+    """Whether a trace may be a folder or an archive of several files (`sim.traces.files.members`)."""
+
+    def sniff(self, head: Head) -> bool:
+        """Return whether a file that begins like this looks like this format; a broken one may still do."""
         ...
 
-    def open(self, path: Path) -> Trace:
-        """Return the trace in a file, without reading it yet."""
+    def open(self, path: Path, bad_lines: BadLines) -> Trace:
+        """Return the trace in a file, without reading it yet; every malformed line goes to *bad_lines*."""
         ...
 
 
-READERS: Registry[TraceReader] = Registry("trace format", package="sim.traces.readers", requires=("sniff", "open"))
+READERS: Registry[TraceReader] = Registry(
+    "trace format", package="sim.traces.readers", requires=("sniff", "open", "several_files")
+)
 
 
-def open_trace(path: str | PathLike[str], format: str | None = None) -> Trace:
-    """Return the trace in a plain or gzipped file, its format told by its first line unless it is given.
+def open_trace(
+    path: str | PathLike[str], format: str | None = None, *, bad_lines: BadLines | None = None, **options: object
+) -> Trace:
+    """Return the trace in a file, its format told by how it begins unless it is given.
 
-    Raises TraceError where the file cannot be read or has no known format, UnknownNameError for an unknown *format*.
+    Parameters
+    ----------
+    path
+        A text file, plain, gzipped or in a tar archive; a folder for formats of several files; ``-`` for standard
+        input, which is kept in a temporary file until the process ends.
+    format
+        Name of a format; None to detect it.
+    bad_lines
+        What to do with malformed lines; by default the first one raises TraceError.
+    options
+        Options of the format, such as ``block_tokens``.
+
+    Raises
+    ------
+    TraceError
+        If the file cannot be read or has no known format.
+    UnknownNameError
+        If there is no such *format*.
+    InputError
+        If the format has no such option.
     """
-    file = Path(path)
-    if format is not None:
-        reader = READERS.create(format)
-        first_line(file)  # a missing or empty file is reported here rather than in the middle of a run
-        return reader.open(file)
-    line = first_line(file)
+    file = spooled_input() if str(path) == "-" else Path(path)
+    head = read_head(file)  # a missing or empty file is reported here rather than in the middle of a run
+    name = format if format is not None else _detected(head, file)
+    reader = READERS.create(name, **options)
+    if file.is_dir() and not reader.several_files:
+        raise TraceError(str(file), f"is a folder; a trace of the format '{name}' is one file")
+    return reader.open(file, BadLines() if bad_lines is None else bad_lines)
+
+
+def _detected(head: Head, file: Path) -> str:
     for name in READERS.names():
-        reader = READERS.create(name)
-        if reader.sniff(line):
-            return reader.open(file)
-    known = "; ".join(f"{name}: {READERS.describe(name)}" for name in READERS.names())
-    raise TraceError(f"{file}:1", f"not a trace format that kvtier knows; known are {known}")
+        if READERS.create(name).sniff(head):
+            return name
+    known = ", ".join(READERS.names())
+    raise TraceError(
+        f"{file}:1", f"not a trace format that kvtier knows; known are {known} ('kvtier list trace-formats' tells more)"
+    )

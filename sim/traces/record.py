@@ -3,6 +3,7 @@
 This file does not read files (see `sim.traces.readers`) and draws no random numbers (see `sim.synthetic`).
 """
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Protocol
@@ -33,6 +34,9 @@ class TraceRecord:
     partial_block_id
         Id of the unfilled last block where the trace names one, or `NO_ID`. It never matches the full block that a
         longer prompt has in that place, so it counts in statistics of a trace but not in a cache.
+    think_s
+        Pause [s] between the end of the answer before it in its stream and this request; NaN where the trace does not
+        say, and for the first request of a stream.
     """
 
     arrived_at_s: float
@@ -41,6 +45,7 @@ class TraceRecord:
     block_ids: list[int]
     session_id: int = NO_ID
     partial_block_id: int = NO_ID
+    think_s: float = math.nan
 
 
 class Trace(Protocol):
