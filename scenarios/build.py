@@ -24,7 +24,7 @@ from sim.policies.base import ROUTING
 from sim.recording import OccupancyLog, RequestLog, TokenIntervals, TransferLog
 from sim.results.result import SimulationResult
 from sim.simulation import Measurement, Progress, Simulation
-from sim.workload import Phase
+from sim.workload.phases import Phase
 
 
 def simulate(scenario: Scenario, *, progress: Progress | None = None) -> SimulationResult:

@@ -13,7 +13,9 @@ from scenarios.workload import Load
 from sim.synthetic import GENERATORS
 from sim.traces import open_trace
 from sim.traces.record import Trace
-from sim.workload import ClosedLoop, Contexts, Driver, OpenLoop, Phase, Wave, blocks_per_chunk
+from sim.workload.contexts import ClosedLoop, Contexts, Wave
+from sim.workload.open_loop import OpenLoop, blocks_per_chunk
+from sim.workload.phases import Driver, Phase
 
 _STREAMS: Final = 2
 """Independent random streams of a run: the generator of requests, and the arrival of waves."""

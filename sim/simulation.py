@@ -20,7 +20,7 @@ from sim.results.percentiles import PercentileRule
 from sim.results.result import SimulationResult, versions
 from sim.results.summary import Recorded, measured_mask, measured_window, summarise
 from sim.transfers.flows import FlowNetwork
-from sim.workload import Phase
+from sim.workload.phases import Phase
 
 Progress = Callable[[float | None, int], None]
 """Takes the fraction done, None where a trace's length is not known, and the number of requests that have ended."""

@@ -13,7 +13,7 @@ from scenarios.schema import Scenario
 from sim.clock import ARRIVAL
 from sim.results.result import SimulationResult
 from sim.simulation import Simulation
-from sim.workload import Driver, Phase
+from sim.workload.phases import Driver, Phase
 
 BLOCK = 16
 CHUNK = 32

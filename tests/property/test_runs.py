@@ -13,7 +13,9 @@ from hypothesis import strategies as st
 from scenarios.build import build, simulate
 from scenarios.loader import load_scenario
 from sim.traces.record import TraceRecord
-from sim.workload import ClosedLoop, Contexts, OpenLoop, Phase, Wave
+from sim.workload.contexts import ClosedLoop, Contexts, Wave
+from sim.workload.open_loop import OpenLoop
+from sim.workload.phases import Phase
 
 SHORT = ["workload.synthetic.requests=250", "tiers.hbm.capacity=6 GB", "tiers.dram.capacity=12 GB"]
 WAVE = "r2-fx100-c16"  # phases, a wave with jitter, and a shared array

@@ -5,7 +5,7 @@ import pytest
 from engine_kit import Row, Rows, made_up_cost, prepared, scenario, serve, table
 
 from models.llm import load_llm
-from sim.workload import Phase
+from sim.workload.phases import Phase
 
 C = 2.0**-10
 TOKENS = made_up_cost(compute_s_per_token=C)  # a step takes C for every token that it schedules

@@ -9,7 +9,7 @@ from scenarios.build import simulate
 from scenarios.loader import load_scenario
 from sim.books import check_books, check_requests
 from sim.simulation import Measurement
-from sim.workload import Phase
+from sim.workload.phases import Phase
 
 COST = made_up_cost(fixed_s=1.0)
 NVME = {"nvme": {"device": "nvme-gen4", "capacity": 1e9}}

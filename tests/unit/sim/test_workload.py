@@ -7,7 +7,8 @@ from engine_kit import prepared, scenario, serve, table
 from models.errors import ScenarioError
 from sim.synthetic import ChatGenerator
 from sim.traces.record import TraceRecord
-from sim.workload import ClosedLoop, Contexts, OpenLoop, Wave, blocks_per_chunk
+from sim.workload.contexts import ClosedLoop, Contexts, Wave
+from sim.workload.open_loop import OpenLoop, blocks_per_chunk
 
 
 @pytest.mark.parametrize(
