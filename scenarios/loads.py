@@ -9,16 +9,18 @@ import numpy as np
 
 from models.errors import ScenarioError
 from scenarios.schema import Scenario
-from scenarios.workload import Load
+from scenarios.workload import Load, Sessions
 from sim.synthetic import GENERATORS
 from sim.traces import open_trace
 from sim.traces.record import Trace
+from sim.traces.sessions import by_session, placed, poisson_starts, read_once, uniform_starts
 from sim.workload.contexts import ClosedLoop, Contexts, Wave
 from sim.workload.open_loop import OpenLoop, blocks_per_chunk
 from sim.workload.phases import Driver, Phase
+from sim.workload.sessions import SessionLoop
 
-_STREAMS: Final = 2
-"""Independent random streams of a run: the generator of requests, and the arrival of waves."""
+_STREAMS: Final = 3
+"""Independent random streams of a run: the generator of requests, the arrival of waves, the start of sessions."""
 
 
 class Loads:
@@ -92,6 +94,8 @@ class Loads:
     def _driver(self, index: int, load: Load) -> Driver:
         if index in self._traces:
             trace, chunk_blocks = self._traces[index]
+            if load.sessions is not None:
+                return self._session_loop(index, load, load.sessions)
             expected = load.synthetic.requests if load.trace is None and load.synthetic is not None else None
             return OpenLoop(
                 trace=trace,
@@ -121,6 +125,29 @@ class Loads:
             jitter_s=wave.arrival_jitter,
             shuffle=wave.shuffle,
             per_replica=wave.per_replica,
+        )
+
+    def _session_loop(self, index: int, load: Load, how: Sessions) -> SessionLoop:
+        trace, chunk_blocks = self._traces[index]
+        sessions = by_session(trace)
+        random = np.random.default_rng([*self._seeds[2].generate_state(4).tolist(), index])
+        expected: int | None = None
+        if load.trace is not None or how.over is not None:
+            sessions = read_once(sessions, how.limit)
+            numbers = [session.requests for session in sessions.sessions()]
+            expected = sum(numbers)
+            if how.over is not None:
+                sessions = placed(sessions, uniform_starts(len(numbers), how.over, random))
+        if how.rate_per_s is not None:
+            sessions = placed(sessions, poisson_starts(how.rate_per_s, random))
+        return SessionLoop(
+            trace=sessions,
+            chunk_blocks=chunk_blocks,
+            users=how.users,
+            rate_scale=load.rate_scale,
+            think_scale=how.think_scale,
+            limit=how.limit,
+            expected=expected,
         )
 
     def _contexts(self, prompt_tokens: int, output_tokens: int) -> Contexts:

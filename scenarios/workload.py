@@ -65,6 +65,29 @@ class Wave(Part):
     )
 
 
+class Sessions(Part):
+    """Replays a trace or a generator by sessions: each turn is sent when the last answer has been thought about."""
+
+    starts: Literal["trace", "uniform", "poisson", "users"] = Field(
+        default="trace",
+        description="When sessions start: as the trace says, spread evenly at random over `over`, at random at "
+        "`rate_per_s`, or when one of `users` has ended the session before.",
+    )
+    over: Seconds | None = Field(default=None, gt=0, description="Time over which uniform starts are spread [s].")
+    rate_per_s: float | None = Field(default=None, gt=0, description="Sessions a second of poisson starts.")
+    users: int | None = Field(default=None, ge=1, description="Sessions under way at a time.")
+    think_scale: float = Field(default=1.0, ge=0, description="Factor on the pauses between answer and next turn.")
+    limit: int | None = Field(default=None, ge=1, description="Take only this many sessions.")
+
+    @model_validator(mode="after")
+    def _has_its_figure(self) -> "Sessions":
+        for key, kind in (("over", "uniform"), ("rate_per_s", "poisson"), ("users", "users")):
+            given = getattr(self, key) is not None
+            if given != (self.starts == kind):
+                raise refuse((key,), f"is {'used with' if given else 'needed for'} starts: {kind}")
+        return self
+
+
 class Load(Part):
     """What one phase sends: exactly one of trace, synthetic, closed_loop and wave."""
 
@@ -79,6 +102,11 @@ class Load(Part):
         default=None, ge=1, description="Take only this many requests of the trace or the generator."
     )
     synthetic: Synthetic | None = Field(default=None, description="Open-loop synthetic requests.")
+    sessions: Sessions | None = Field(
+        default=None,
+        description="Send the trace or the generator session by session, each turn after the last answer; null: every "
+        "request at its own time.",
+    )
     closed_loop: ClosedLoop | None = Field(default=None, description="Closed loop at a concurrency.")
     wave: Wave | None = Field(default=None, description="All requests at once.")
 
@@ -113,9 +141,11 @@ class Load(Part):
         if self.format is not None and "trace" not in self.model_fields_set:
             raise refuse(("format",), "is used with trace only")
         if given[0] not in {"trace", "synthetic"}:
-            for key, default in (("rate_scale", 1.0), ("limit", None)):
+            for key, default in (("rate_scale", 1.0), ("limit", None), ("sessions", None)):
                 if getattr(self, key) != default:
                     raise refuse((key,), f"is used with trace and synthetic only; this workload is {given[0]}")
+        if self.sessions is not None and self.limit is not None:
+            raise refuse(("limit",), "counts requests, which sessions are not cut at; set workload.sessions.limit")
 
 
 class Phase(Load):

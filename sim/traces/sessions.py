@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import partial
 from heapq import heappop, heappush
-from itertools import count
+from itertools import count, islice
 from typing import ClassVar, Protocol, runtime_checkable
 
 import numpy as np
@@ -122,6 +122,11 @@ def placed(trace: SessionTrace, starts_s: Iterator[float]) -> SessionTrace:
     return _PlacedSessions(trace=trace, starts_s=starts_s)
 
 
+def read_once(trace: SessionTrace, limit: int | None = None) -> SessionTrace:
+    """Return the first *limit* sessions of a trace, read now and held: compactly, for block lists are made later."""
+    return _HeldSessions(trace=trace, held=tuple(islice(trace.sessions(), limit)))
+
+
 def uniform_starts(sessions: int, over_s: float, random: np.random.Generator) -> Iterator[float]:
     """Return the starts of so many *sessions*, drawn evenly over a time [s], in order."""
     return iter(np.sort(random.uniform(0.0, over_s, sessions)).tolist())
@@ -150,12 +155,10 @@ def by_session(trace: Trace) -> SessionTrace:
 
 
 @dataclass(slots=True, kw_only=True)
-class _PlacedSessions:
+class _SameTrace:
+    """What a trace made of another one has in common with it."""
+
     trace: SessionTrace
-    starts_s: Iterator[float]
-    starts_known: ClassVar[bool] = True
-    # Starts come from a stream that can be read once, sessions are read many times.
-    _known_s: "array[float]" = field(default_factory=lambda: array("d"), init=False)
 
     @property
     def name(self) -> str:
@@ -168,6 +171,29 @@ class _PlacedSessions:
     @property
     def has_prefixes(self) -> bool:
         return self.trace.has_prefixes
+
+
+@dataclass(slots=True, kw_only=True)
+class _HeldSessions(_SameTrace):
+    held: tuple[Session, ...]
+
+    @property
+    def starts_known(self) -> bool:
+        return self.trace.starts_known
+
+    def sessions(self) -> Iterator[Session]:
+        return iter(self.held)
+
+    def records(self) -> Iterator[TraceRecord]:
+        return merged(self.held)
+
+
+@dataclass(slots=True, kw_only=True)
+class _PlacedSessions(_SameTrace):
+    starts_s: Iterator[float]
+    starts_known: ClassVar[bool] = True
+    # Starts come from a stream that can be read once, sessions are read many times.
+    _known_s: "array[float]" = field(default_factory=lambda: array("d"), init=False)
 
     def sessions(self) -> Iterator[Session]:
         for index, session in enumerate(self.trace.sessions()):
