@@ -11,6 +11,7 @@ from typing import ClassVar, Protocol
 from models.errors import TraceError
 from sim.registry import Registry
 from sim.traces.bad_lines import BadLines
+from sim.traces.block_trace import is_block_trace
 from sim.traces.files import Head, read_head
 from sim.traces.record import Trace
 from sim.traces.standard_input import spooled_input
@@ -75,6 +76,12 @@ def _detected(head: Head, file: Path) -> str:
     for name in READERS.names():
         if READERS.create(name).sniff(head):
             return name
+    if is_block_trace(head):
+        raise TraceError(
+            str(file),
+            "is a block trace, which holds accesses to a cache and no requests: "
+            "`kvtier mrc` and `kvtier trace info` read it, nothing else does",
+        )
     known = ", ".join(READERS.names())
     raise TraceError(
         f"{file}:1", f"not a trace format that kvtier knows; known are {known} ('kvtier list trace-formats' tells more)"

@@ -67,7 +67,8 @@ class MooncakeReader:
     def sniff(self, head: Head) -> bool:
         """Return whether the line names at least two keys of the format, and none of the Bailian format's own."""
         named = sum(f'"{key}"' in head.first_line for key in (*_KEYS, *_OTHER_NAMES))
-        return named >= 2 and not any(f'"{key}"' in head.first_line for key in _FOREIGN_KEYS)
+        is_json = "{" in head.first_line  # the header of a CSV may have names in quotes as well
+        return is_json and named >= 2 and not any(f'"{key}"' in head.first_line for key in _FOREIGN_KEYS)
 
     def open(self, path: Path, bad_lines: BadLines) -> "MooncakeTrace":
         """Return the trace in *path*, after a look at its first rows; raises TraceError where blocks have no size."""

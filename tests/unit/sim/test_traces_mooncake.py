@@ -239,7 +239,7 @@ def test_each_call_reads_afresh(tmp_path):
 
 
 def test_formats_are_detected_or_named(tmp_path):
-    other = write(tmp_path, "TIMESTAMP,ContextTokens,GeneratedTokens", "2023-11-16 18:17:03.9799600,4808,10")
+    other = write(tmp_path, "day,question,answer", "2023-11-16,4808,10")
     with pytest.raises(TraceError, match=r":1: not a trace format that kvtier knows; known are .*\bmooncake\b"):
         open_trace(other)
     with pytest.raises(TraceError, match=":1: not a JSON object"):
