@@ -36,6 +36,8 @@ _BUFFER_BYTES = 1 << 17
 _HEAD_BYTES = 1 << 16
 # A longer line is no request: a prompt of a million tokens in blocks of one token takes some 10 MB.
 _MAX_LINE_BYTES = 64 * 2**20
+# A session of a thousand prompts of a million tokens, in blocks of 64 tokens, takes some 100 MB.
+_MAX_WHOLE_BYTES = 512 * 2**20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,11 +96,13 @@ class Member:
             return self.stream.read(n_bytes)
 
     def whole(self) -> bytes:
-        """Return the content; raises TraceError where reading fails or where it is longer than a line may be."""
-        content = self.some(_MAX_LINE_BYTES)
-        if len(content) == _MAX_LINE_BYTES:
-            raise TraceError(self.where, f"is longer than {_MAX_LINE_BYTES} bytes")
-        return content.removeprefix(_UTF8_MARK)
+        """Return the content; raises TraceError where reading fails or where it is longer than one session can be."""
+        pieces: list[bytes] = []
+        while piece := self.some(_BUFFER_BYTES):
+            pieces.append(piece)
+            if len(pieces) > _MAX_WHOLE_BYTES // _BUFFER_BYTES:
+                raise TraceError(self.where, f"is longer than {_MAX_WHOLE_BYTES} bytes; it is read as one piece")
+        return b"".join(pieces).removeprefix(_UTF8_MARK)
 
 
 def members(path: Path) -> Iterator[Member]:

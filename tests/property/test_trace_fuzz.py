@@ -8,9 +8,10 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from trace_samples import SAMPLES
 
 from models.errors import TraceError
-from sim.traces import open_trace
+from sim.traces import READERS, BadLines, open_trace
 
 VALID = b"".join(
     json.dumps(
@@ -105,3 +106,106 @@ def test_every_cut_of_a_gzip_is_reported(tmp_path):
         path.write_bytes(packed[:length])
         with pytest.raises(TraceError, match="truncated"):
             list(open_trace(path).records())
+
+
+pieces = st.sampled_from(
+    [
+        '"',
+        ",",
+        "\n",
+        "-",
+        "1e400",
+        "NaN",
+        "9" * 400,
+        "null",
+        "[",
+        ".0",
+        "{}",
+        "\0",
+        ";",
+        "true",
+        '"x"',
+        "é",
+        "٣",
+        " ",
+        "_1",
+    ]
+)
+
+
+@st.composite
+def mutated(draw, sample: str) -> bytes:
+    """Draw a file with a few bytes overwritten, cut out or put in."""
+    content = bytearray(sample.encode())
+    for _ in range(draw(st.integers(1, 3))):
+        at = draw(st.integers(0, len(content)))
+        cut = draw(st.integers(0, 6))
+        content[at : at + cut] = draw(st.binary(max_size=2) | pieces.map(str.encode))
+    return bytes(content)
+
+
+def read_all(path: Path, format: str | None, *, skip: bool) -> list[int]:
+    trace = open_trace(path, format, bad_lines=BadLines(skip=skip))
+    previous_s = 0.0
+    lengths = []
+    for record in trace.records():
+        assert record.arrived_at_s >= previous_s
+        assert record.output_tokens >= 0
+        assert len(record.block_ids) * trace.block_tokens <= record.prompt_tokens
+        assert all(type(block_id) is int and 0 <= block_id < 2**62 for block_id in record.block_ids)
+        assert not record.think_s < 0
+        previous_s = record.arrived_at_s
+        lengths.append(record.prompt_tokens)
+    return lengths
+
+
+def test_every_format_has_a_sample():
+    assert READERS.names() == sorted(SAMPLES)
+
+
+@pytest.mark.parametrize("format", SAMPLES)
+def test_the_samples_are_sound_and_detected(tmp_path, format):
+    path = tmp_path / "trace"
+    path.write_text(SAMPLES[format])
+    lengths = read_all(path, format, skip=False)
+    assert len(lengths) >= 2
+    assert read_all(path, None, skip=False) == lengths
+    packed = tmp_path / "trace.gz"
+    packed.write_bytes(gzip.compress(path.read_bytes()))
+    assert read_all(packed, None, skip=False) == lengths
+
+
+@pytest.mark.parametrize("format", SAMPLES)
+def test_damaged_samples(format):
+    @given(mutated(SAMPLES[format]), st.booleans(), st.booleans())
+    def run(content, detect, skip):
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder) / "trace"
+            path.write_bytes(content)
+            try:
+                read_all(path, None if detect else format, skip=skip)
+            except TraceError as error:
+                text = str(error)
+                assert text.startswith(str(path))
+                assert "\n" not in text
+
+    run()
+
+
+@pytest.mark.parametrize("format", SAMPLES)
+def test_a_malformed_line_is_reported_or_counted(tmp_path, format):
+    path = tmp_path / "trace"
+    path.write_text(SAMPLES[format].rstrip("\n") + '\n{"malformed\n')
+    number = len(SAMPLES[format].rstrip("\n").split("\n")) + 1
+    if number == 2:  # a format of one document a file: what stands behind it spoils it
+        with pytest.raises(TraceError, match=r":1: "):
+            read_all(path, format, skip=False)
+        return
+    with pytest.raises(TraceError, match=rf":{number}: "):
+        read_all(path, format, skip=False)
+    bad_lines = BadLines(skip=True)
+    trace = open_trace(path, format, bad_lines=bad_lines)
+    sound = list(trace.records())
+    assert len(list(trace.records())) == len(sound) >= 2
+    assert bad_lines.count == 1  # though it was met twice
+    assert bad_lines.first[0].where == f"{path}:{number}"

@@ -164,9 +164,9 @@ class Hash64cTrace:
 
 def _row(number: int, row: dict[str, Any]) -> _Row:
     keep, runs, blocks = block_runs(row, held=_MAX_PROMPT_TOKENS, max_id=MAX_ID)
-    if blocks > _MAX_PROMPT_TOKENS:
-        raise BadRowError(f"keep and new make {blocks} blocks; must be at most {_MAX_PROMPT_TOKENS}")
     prompt_tokens = whole(row, _key(row, _PROMPT_KEYS), least=1, most=_MAX_PROMPT_TOKENS)
+    if blocks > prompt_tokens:
+        raise BadRowError(f"{blocks} blocks of 64 characters are more than the {prompt_tokens} tokens of the prompt")
     return _Row(number, seconds(row, "t"), prompt_tokens, whole(row, _key(row, _OUTPUT_KEYS)), keep, runs)
 
 
