@@ -129,13 +129,15 @@ def override(root: Node, text: str) -> Node:
 def _set(node: Node, path: Sequence[str], value: Node, label: str, above: tuple[str, ...]) -> Node:
     head, rest = path[0], path[1:]
     if isinstance(node.value, list):
-        if not head.isdigit() or int(head) >= len(node.value):
-            count = len(node.value)
-            raise ScenarioError(
-                label, f"{'.'.join(above)} is a list of {count}; '{head}' must be an index below {count}"
-            )
         items: list[Node] = list(node.value)
-        index = int(head)
+        names = _names(items)
+        if head in names:
+            index = names.index(head)
+        elif head.isdigit() and int(head) < len(items):
+            index = int(head)
+        else:
+            allowed = ", ".join([*filter(None, names), f"an index below {len(items)}"])
+            raise ScenarioError(label, f"{'.'.join(above)} is a list; '{head}' must be one of: {allowed}")
         items[index] = _set(items[index], rest, value, label, (*above, head)) if rest else value
         return Node(items, node.where, node.folder)
     if node.value is not None and not isinstance(node.value, dict):
@@ -154,6 +156,12 @@ def _set(node: Node, path: Sequence[str], value: Node, label: str, above: tuple[
     else:
         children[head] = value
     return Node(children, node.where, node.folder)
+
+
+def _names(items: Sequence[Node]) -> list[str | None]:
+    """Return the `name` that each item of a list has, such as a phase; None where it has none."""
+    named = [item.value.get("name") if isinstance(item.value, dict) else None for item in items]
+    return [node.value if node is not None and isinstance(node.value, str) else None for node in named]
 
 
 def read_profile(name_or_path: str, folder: Path | None = None) -> Node:

@@ -57,7 +57,7 @@ def _without_empty(root: Node) -> Node:
 def _with_trace(root: Node, trace: str) -> Node:
     workload = root.value.get("workload")
     keys = workload.value if workload is not None and isinstance(workload.value, dict) else {}
-    for kind in ("closed_loop", "wave", "phases"):
+    for kind in ("closed_loop", "wave", "poisson", "phases"):
         if kind in keys:
             problem = f"the workload of this scenario is {kind}; only trace and synthetic can be replaced by a trace"
             raise ScenarioError(f"--trace {trace}", problem)

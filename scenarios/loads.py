@@ -8,13 +8,14 @@ from typing import Final
 import numpy as np
 
 from models.errors import ScenarioError
+from scenarios import workload as schema
 from scenarios.schema import Scenario
-from scenarios.workload import Load, Sessions
+from scenarios.workload import Load
 from sim.synthetic import GENERATORS
 from sim.traces import open_trace
 from sim.traces.record import Trace
-from sim.traces.sessions import by_session, placed, poisson_starts, read_once, uniform_starts
-from sim.workload.contexts import ClosedLoop, Contexts, Wave
+from sim.traces.sessions import SessionTrace, by_session, placed, poisson_starts, read_once, uniform_starts
+from sim.workload.contexts import ClosedLoop, Contexts, PoissonLoad, Wave
 from sim.workload.open_loop import OpenLoop, blocks_per_chunk
 from sim.workload.phases import Driver, Phase
 from sim.workload.sessions import SessionLoop
@@ -93,41 +94,64 @@ class Loads:
 
     def _driver(self, index: int, load: Load) -> Driver:
         if index in self._traces:
-            trace, chunk_blocks = self._traces[index]
-            if load.sessions is not None:
-                return self._session_loop(index, load, load.sessions)
-            expected = load.synthetic.requests if load.trace is None and load.synthetic is not None else None
-            return OpenLoop(
-                trace=trace,
-                chunk_blocks=chunk_blocks,
-                rate_scale=load.rate_scale,
-                limit=load.limit,
-                expected=expected,
-            )
+            return self._open_loop(index, load) if load.sessions is None else self._session_loop(index, load)
+        random = np.random.default_rng([*self._seeds[1].generate_state(4).tolist(), index])
         if load.closed_loop is not None:
-            loop = load.closed_loop
-            return ClosedLoop(
-                contexts=self._contexts(loop.prompt_tokens, loop.output_tokens),
-                concurrency=loop.concurrency,
-                requests=loop.requests,
-                sessions=loop.sessions,
-                first_session=loop.first_session,
-                think_s=loop.think_time,
-                per_replica=loop.per_replica,
+            return self._closed_loop(load.closed_loop)
+        if load.poisson is not None:
+            return self._poisson(load.poisson, random)
+        assert load.wave is not None  # the schema lets no load go without one of them
+        return self._wave(load.wave, random)
+
+    def _open_loop(self, index: int, load: Load) -> OpenLoop:
+        trace, chunk_blocks = self._traces[index]
+        if isinstance(trace, SessionTrace) and not trace.starts_known:
+            problem = (
+                f"is needed, such as {{starts: uniform, over: 4 h}}: {trace.name} does not say when sessions start"
             )
-        wave = load.wave
-        assert wave is not None  # the schema lets no load go without one of them
+            raise ScenarioError("workload.sessions", problem)
+        expected = load.synthetic.requests if load.trace is None and load.synthetic is not None else None
+        return OpenLoop(
+            trace=trace,
+            chunk_blocks=chunk_blocks,
+            rate_scale=load.rate_scale,
+            limit=load.limit,
+            expected=expected,
+        )
+
+    def _closed_loop(self, loop: schema.ClosedLoop) -> ClosedLoop:
+        return ClosedLoop(
+            contexts=self._contexts(loop.prompt_tokens, loop.output_tokens),
+            concurrency=loop.concurrency,
+            requests=loop.requests,
+            sessions=loop.sessions,
+            first_session=loop.first_session,
+            think_s=loop.think_time,
+            per_replica=loop.per_replica,
+        )
+
+    def _poisson(self, poisson: schema.Poisson, random: np.random.Generator) -> PoissonLoad:
+        return PoissonLoad(
+            contexts=self._contexts(poisson.prompt_tokens, poisson.output_tokens),
+            rate_per_s=poisson.rate_per_s,
+            requests=poisson.requests,
+            sessions=poisson.sessions,
+            random=random,
+            first_session=poisson.first_session,
+        )
+
+    def _wave(self, wave: schema.Wave, random: np.random.Generator) -> Wave:
         return Wave(
             contexts=self._contexts(wave.prompt_tokens, wave.output_tokens),
             requests=wave.requests,
-            random=np.random.default_rng([*self._seeds[1].generate_state(4).tolist(), index]),
+            random=random,
             first_session=wave.first_session,
             jitter_s=wave.arrival_jitter,
             shuffle=wave.shuffle,
             per_replica=wave.per_replica,
         )
 
-    def _session_loop(self, index: int, load: Load, how: Sessions) -> SessionLoop:
+    def _session_loop(self, index: int, load: Load, how: schema.Sessions) -> SessionLoop:
         trace, chunk_blocks = self._traces[index]
         sessions = by_session(trace)
         random = np.random.default_rng([*self._seeds[2].generate_state(4).tolist(), index])

@@ -1,12 +1,13 @@
 """The workload of a scenario: what is sent to the replicas, and when."""
 
-from typing import Annotated, Literal
+from typing import Annotated, Final, Literal
 
 from pydantic import Field, model_validator
 
 from scenarios.quantity import AS_TUPLE, Names, Part, Seconds, refuse
 
-Kind = Literal["trace", "synthetic", "closed_loop", "wave", "phases"]
+Kind = Literal["trace", "synthetic", "closed_loop", "wave", "poisson", "phases"]
+_KINDS: Final = ("trace", "synthetic", "closed_loop", "wave", "poisson")
 
 
 class Synthetic(Part):
@@ -65,6 +66,19 @@ class Wave(Part):
     )
 
 
+class Poisson(Part):
+    """Requests at a rate, whatever the cluster does, each over one of a number of contexts drawn at random."""
+
+    rate_per_s: float = Field(gt=0, description="Mean requests a second of a Poisson process.")
+    requests: int = Field(ge=1, description="Requests in all.")
+    prompt_tokens: int = Field(ge=1)
+    output_tokens: int = Field(ge=1)
+    sessions: int = Field(ge=1, description="Contexts, each as likely as the others.")
+    first_session: int = Field(
+        default=0, ge=0, description="Number of the first context; equal numbers share a prefix."
+    )
+
+
 class Sessions(Part):
     """Replays a trace or a generator by sessions: each turn is sent when the last answer has been thought about."""
 
@@ -89,7 +103,7 @@ class Sessions(Part):
 
 
 class Load(Part):
-    """What one phase sends: exactly one of trace, synthetic, closed_loop and wave."""
+    """What one phase sends: exactly one of trace, synthetic, closed_loop, wave and poisson."""
 
     trace: str | None = Field(
         default=None, min_length=1, description="Trace file; null with a synthetic workload beside it: use that one."
@@ -109,11 +123,12 @@ class Load(Part):
     )
     closed_loop: ClosedLoop | None = Field(default=None, description="Closed loop at a concurrency.")
     wave: Wave | None = Field(default=None, description="All requests at once.")
+    poisson: Poisson | None = Field(default=None, description="Requests at a rate, over contexts drawn at random.")
 
     @property
     def kind(self) -> Kind:
         """Name of the one key that holds the load; a trace wins over the synthetic workload beside it."""
-        for name in ("trace", "synthetic", "closed_loop", "wave"):
+        for name in _KINDS:
             if getattr(self, name) is not None:
                 return name
         return "phases"
@@ -126,7 +141,7 @@ class Load(Part):
     def _given(self) -> list[str]:
         open_loop = "trace" if self.trace is not None else "synthetic"
         has_open_loop = self.trace is not None or self.synthetic is not None
-        rest = [name for name in ("closed_loop", "wave") if getattr(self, name) is not None]
+        rest = [name for name in ("closed_loop", "wave", "poisson") if getattr(self, name) is not None]
         return [open_loop, *rest] if has_open_loop else rest
 
     def _check_given(self, given: list[str], allowed: str) -> None:
@@ -159,12 +174,12 @@ class Phase(Load):
 
     @model_validator(mode="after")
     def _is_one_load(self) -> "Phase":
-        self._check_given(self._given(), "trace, synthetic, closed_loop, wave")
+        self._check_given(self._given(), ", ".join(_KINDS))
         return self
 
 
 class Workload(Load):
-    """What is sent: exactly one of trace, synthetic, closed_loop, wave and phases."""
+    """What is sent: exactly one of trace, synthetic, closed_loop, wave, poisson and phases."""
 
     phases: Annotated[tuple[Phase, ...], AS_TUPLE] | None = Field(
         default=None, min_length=1, description="Loads one after another."
@@ -173,7 +188,7 @@ class Workload(Load):
     @model_validator(mode="after")
     def _is_one_load(self) -> "Workload":
         given = self._given() + (["phases"] if self.phases is not None else [])
-        self._check_given(given, "trace, synthetic, closed_loop, wave, phases")
+        self._check_given(given, ", ".join([*_KINDS, "phases"]))
         names: set[str] = set()
         for index, phase in enumerate(self.phases or ()):
             if phase.name in names:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
+import numpy as np
+
 from sim.arrays import Floats
 from sim.recording import LinkMeter
 from sim.transfers.flows import READ, WRITE, Link
@@ -41,7 +43,8 @@ def link_use(
 
     Notes
     -----
-    ``busy_fraction`` is *busy_s* over the measured time. ``peak_bytes_per_s`` is the largest bin and
+    ``busy_fraction`` is *busy_s* over the measured time. ``read_p99_bytes_per_s`` and its write twin are the rate that
+    99 % of the bins stay at or below, idle ones included. ``peak_bytes_per_s`` is the largest bin and
     ``busy_mean_bytes_per_s`` the mean of the busy bins, reads and writes together; ``read_busy_mean_bytes_per_s`` and
     its write twin use one direction alone, which is what iostat's columns show. A bin is busy above 0.5 GB/s, on links
     slower than ten times that above a tenth of their capacity. ``read_utilisation`` is the larger of two shares of
@@ -71,6 +74,8 @@ def link_use(
         "write_bytes": write_bytes,
         "busy_fraction": min(busy_s / span_s, 1.0) if span_s > 0.0 else 0.0,
         "peak_bytes_per_s": float((read + write).max(initial=0.0)),
+        "read_p99_bytes_per_s": _p99(read),
+        "write_p99_bytes_per_s": _p99(write),
         "busy_mean_bytes_per_s": _busy_mean(read + write, threshold),
         "read_busy_mean_bytes_per_s": read_mean,
         "write_busy_mean_bytes_per_s": write_mean,
@@ -82,6 +87,11 @@ def link_use(
         "utilisation": min(joined_work_s / span_s, 1.0) if span_s > 0.0 else 0.0,
         "bin_s": meter.bin_s,
     }
+
+
+def _p99(rates: Floats) -> float:
+    """Return the 99th percentile of the bins, interpolated; 0 where there are none."""
+    return float(np.percentile(rates, 99.0)) if rates.size else 0.0
 
 
 def _busy_mean(rates: Floats, threshold: float) -> float | None:

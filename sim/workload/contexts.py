@@ -1,4 +1,4 @@
-"""Loads over numbered contexts: a closed loop at a concurrency, and one wave."""
+"""Loads over numbered contexts: a closed loop at a concurrency, one wave, and requests at a rate."""
 
 from __future__ import annotations
 
@@ -184,3 +184,62 @@ class Wave:
     def fraction_done(self) -> float:
         """Return ended over all requests."""
         return self._ended / self._total
+
+
+@dataclass(slots=True, kw_only=True)
+class PoissonLoad:
+    """Requests at a rate, whatever the cluster does, each over a context drawn at random.
+
+    Parameters
+    ----------
+    contexts : Contexts
+        What is sent.
+    rate_per_s : float
+        Mean requests a second; gaps are exponential.
+    requests : int
+        How many.
+    sessions : int
+        Contexts, each as likely as the others.
+    random : Generator
+        Draws gaps and contexts.
+    first_session : int
+        Number of the first context.
+    """
+
+    contexts: Contexts
+    rate_per_s: float
+    requests: int
+    sessions: int
+    random: np.random.Generator
+    first_session: int = 0
+    _ended: int = 0
+
+    def start(self, cluster: Cluster, phase: int, on_done: Callable[[], None]) -> None:
+        """Send the first request after the first gap from now."""
+        clock = cluster.clock
+        self._ended = 0
+        # Drawn apart, so that with another rate the same contexts come in the same order at scaled times.
+        arrivals_s = clock.now_s + np.cumsum(self.random.standard_exponential(self.requests)) / self.rate_per_s
+        chosen = self.first_session + self.random.integers(self.sessions, size=self.requests)
+        arrivals = zip(arrivals_s.tolist(), chosen.tolist(), strict=True)
+
+        def send_next() -> None:
+            following = next(arrivals, None)
+            if following is not None:
+                when_s, session = following
+                clock.at(when_s, ARRIVAL, lambda _: send(session))
+
+        def send(session: int) -> None:
+            send_next()
+            self.contexts.submit(cluster, phase, session, None, ended)
+
+        def ended(_: Request) -> None:
+            self._ended += 1
+            if self._ended == self.requests:
+                on_done()
+
+        send_next()
+
+    def fraction_done(self) -> float:
+        """Return ended over all requests."""
+        return self._ended / self.requests
