@@ -94,7 +94,9 @@ class Loads:
 
     def _driver(self, index: int, load: Load) -> Driver:
         if index in self._traces:
-            return self._open_loop(index, load) if load.sessions is None else self._session_loop(index, load)
+            if load.sessions is not None:
+                return self._session_loop(index, load, load.sessions)
+            return self._open_loop(index, load)
         random = np.random.default_rng([*self._seeds[1].generate_state(4).tolist(), index])
         if load.closed_loop is not None:
             return self._closed_loop(load.closed_loop)
@@ -106,9 +108,7 @@ class Loads:
     def _open_loop(self, index: int, load: Load) -> OpenLoop:
         trace, chunk_blocks = self._traces[index]
         if isinstance(trace, SessionTrace) and not trace.starts_known:
-            problem = (
-                f"is needed, such as {{starts: uniform, over: 4 h}}: {trace.name} does not say when sessions start"
-            )
+            problem = f"is needed, as {{starts: uniform, over: 4 h}}: {trace.name} does not say when sessions start"
             raise ScenarioError("workload.sessions", problem)
         expected = load.synthetic.requests if load.trace is None and load.synthetic is not None else None
         return OpenLoop(
