@@ -13,7 +13,7 @@ from models.errors import InputError
 from sim.books import check_books
 from sim.clock import ARRIVAL, Clock, Wakeup
 from sim.cluster import Cluster
-from sim.recording import LinkMeter, OccupancyLog, TokenIntervals, TransferLog
+from sim.recording import Columns, LinkMeter, OccupancyLog, TokenIntervals, TransferLog
 from sim.results.bottleneck import ReplicaTime
 from sim.results.link_use import link_use
 from sim.results.percentiles import PercentileRule
@@ -226,7 +226,7 @@ class Simulation:
             replica_time=self._replica_time(began, ended),
             wall_s=wall_s,
             events=events,
-            warnings=[*self.warnings, *self._notes()],
+            warnings=[*self.warnings, *self._notes(requests)],
         )
         columns = {
             "requests": requests,
@@ -287,9 +287,12 @@ class Simulation:
             room_wait_s=ended.room_wait_s - began.room_wait_s,
         )
 
-    def _notes(self) -> list[str]:
+    def _notes(self, requests: Columns) -> list[str]:
         notes = []
         cluster = self.cluster
+        silent = int(np.count_nonzero(requests["output_tokens"] == 0))
+        if silent:
+            notes.append(f"{silent} of {cluster.submitted} requests have no output: each ends when its prompt is computed")
         if cluster.rejected:
             notes.append(
                 f"{cluster.rejected} of {cluster.submitted} requests rejected: longer than engine.max_model_len or "

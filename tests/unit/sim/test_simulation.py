@@ -116,3 +116,11 @@ def test_links_carry_in_a_measured_phase_what_its_tiers_read_to_the_byte():
     result = simulate(load_scenario("r1-parallel")).summary()
     assert result["links"]["fx100"]["read_bytes"] == result["tiers"]["fx100"]["read_bytes"]
     assert result["links"]["fx100"]["write_bytes"] == 0.0
+
+
+def test_requests_without_output_end_with_their_prompt_and_are_counted():
+    result = serve(scenario(), Rows([Row(0.0, 65, 0), Row(10.0, 65, 2)]), COST)
+    rows = table(result)
+    assert rows["finished_at_s"][0] == rows["first_token_at_s"][0] == 1.0
+    assert [w for w in result.summary()["warnings"] if w.startswith("1 of 2 requests have no output")]
+    assert not any("no output" in w for w in serve(scenario(), Rows(LOAD), COST).summary()["warnings"])
