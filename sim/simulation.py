@@ -292,7 +292,9 @@ class Simulation:
         cluster = self.cluster
         silent = int(np.count_nonzero(requests["output_tokens"] == 0))
         if silent:
-            notes.append(f"{silent} of {cluster.submitted} requests have no output: each ends when its prompt is computed")
+            notes.append(
+                f"{silent} of {cluster.submitted} requests have no output: each ends when its prompt is computed"
+            )
         if cluster.rejected:
             notes.append(
                 f"{cluster.rejected} of {cluster.submitted} requests rejected: longer than engine.max_model_len or "
