@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from models.roofline import StepCost
 from sim.engine.decode import UNLIMITED_STEPS, decode_run
+from sim.policies.base import SCHEDULING
 
 NOT_COMPARED = {"itl_max_s"}  # a difference of two edges one way, a step's own length the other: equal to rounding
 
@@ -54,8 +55,15 @@ costs = st.one_of(
 instants = st.one_of(st.integers(0, 400).map(lambda n: n * 2.0**-7), st.floats(0.0, 3.0))
 prompts = st.sampled_from([[100 * family + i for i in range(8)] for family in range(3)] + [None])
 rows = st.lists(
-    st.builds(Row, instants, st.integers(1, 200), st.integers(0, 120), prompts, st.none()), min_size=1, max_size=12
+    st.builds(Row, instants, st.integers(1, 200), st.integers(0, 120), prompts, st.none(), st.none()),
+    min_size=1,
+    max_size=12,
 )
+
+
+AGING = {"aging_tokens_per_s": 50.0}
+# What is first in the queue may change with what HBM loses while others decode, and with time.
+SCHEDULERS = [*SCHEDULING.names(), {"shortest-prefill-first": AGING}, {"cache-aware": AGING}]
 
 
 @st.composite
@@ -84,6 +92,7 @@ def setups(draw):
             "max_num_seqs": draw(st.integers(1, 8)),
             "max_num_batched_tokens": draw(st.sampled_from([16, 64, 512])),
             "prefix_caching": draw(st.booleans()),
+            "scheduling": draw(st.sampled_from(SCHEDULERS)),
         },
     }
 

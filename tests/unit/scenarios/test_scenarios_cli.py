@@ -189,6 +189,7 @@ KINDS = [
     "stacks",
     "evictions",
     "routers",
+    "schedulers",
     "generators",
     "trace-formats",
 ]
