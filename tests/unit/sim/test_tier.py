@@ -105,6 +105,19 @@ def test_a_chunk_dropped_while_pinned_goes_with_its_last_pin() -> None:
     t.check()
 
 
+def test_a_chunk_that_was_dropped_and_comes_back_stays() -> None:
+    t = holding([1, 2, 3])
+    t.pin(runs(2))
+    t.drop(runs(1, 2, 3))
+    t.unpin(runs(2))
+    assert not t.ready
+    t.reserve(runs(1, 2, 3))
+    t.arrive(runs(1, 2, 3))
+    t.pin(runs(1, 2, 3))
+    t.unpin(runs(1, 2, 3))
+    assert members(t.ready) == {1, 2, 3}
+
+
 def test_adopting_takes_no_units_and_pins_only_what_is_new() -> None:
     t = holding([1])
     assert t.take(2)
