@@ -5,10 +5,11 @@ A step takes 2**-10 s a token. Two replicas on nodes of their own, each with a d
 
 from collections.abc import Sequence
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import pytest
-from engine_kit import CHUNK, Row, Rows, made_up_cost, scenario, serve, table
+from engine_kit import CHUNK, Row, Rows, made_up_cost, prepared, scenario, serve, table
 
 from sim.workload.phases import Phase
 
@@ -252,5 +253,24 @@ def test_hits_too_short_to_be_loaded_do_not_count() -> None:
         assert replicas("tier-aware", [Row(0.0, 641, 1, B)], left, other, **setup) == [chosen]
 
 
-def test_chunks_are_whole() -> None:
-    assert CHUNK == 32  # the loads above count on it
+@pytest.mark.parametrize("load", ["sync", "async"])
+@pytest.mark.parametrize("way", ["pipelined", "store-and-forward", "two tiers"])
+@pytest.mark.parametrize("request_software", ["0 s", "0.5 s"])
+def test_the_estimate_of_a_load_is_what_it_takes_when_nobody_else_loads(load, way, request_software) -> None:
+    """From the drive by way of DRAM, piped or in two stages; or 8 chunks straight from the drive and 12 from DRAM."""
+    both = way == "two tiers"
+    staging = {} if both else {"staging": way}
+    transfer = {"load": load, "request_software": request_software, "read_software": "1 ms", "reads_in_flight": 1}
+    dram = {"device": "ddr5", "capacity": (12 if both else 20) * CHUNK * 131072}
+    setup = scenario(tiers={"dram": dram, "nvme": NVME["nvme"] | {"gds": both}}, transfer=transfer | staging)
+    warm = [Row(0.0, 8 * CHUNK, 1, B), Row(10.0, 20 * CHUNK, 1, B)]
+    run = Phase(name="run", driver=Rows([Row(0.0, 641, 1, B)]), clear=("hbm",) if both else ("hbm", "dram"))
+    simulation = prepared(setup, [Phase(name="warm", driver=Rows(warm)), run], made_up_cost())
+    seen = []
+    router = mock.Mock(choose=lambda request, replicas: seen.append(replicas[0].cached_prefix(request.chunks)) or 0)
+    simulation.cluster._router = router
+    found = table(simulation.run())
+    hits, load_s = seen[-1]
+    drive_tokens = 8 * CHUNK if both else 20 * CHUNK
+    assert [(hit.tier, hit.tokens) for hit in hits] == [("nvme", drive_tokens), ("dram", 12 * CHUNK)][: 1 + both]
+    assert load_s == pytest.approx(found["first_token_at_s"][-1] - found["arrived_at_s"][-1], rel=1e-6)
