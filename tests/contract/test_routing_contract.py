@@ -160,7 +160,7 @@ class Loses:
 
 class Doubles(Loses):
     def order(self, waiting: Sequence, engine) -> Sequence:
-        return [waiting[0], *waiting[:-1]]
+        return [waiting[0], *waiting]
 
 
 class Strangers(Loses):

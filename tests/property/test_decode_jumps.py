@@ -3,6 +3,7 @@
 import math
 from itertools import count
 from pathlib import Path
+from random import Random
 
 import numpy as np
 import pytest
@@ -149,6 +150,21 @@ def test_arrivals_exactly_when_others_end(setup, load, cost):
     first = table(serve(scenario(**setup), Rows(load), cost))
     ends = [float(t) for t in first["finished_at_s"] if t == t]
     assert_same(setup, load + [Row(t, 50, 20, None) for t in ends], cost)
+
+
+@pytest.mark.parametrize("name", SCHEDULING.names())
+@pytest.mark.parametrize("seed", range(8))
+def test_who_is_first_may_change_while_others_decode(name, seed):
+    """Growth takes the cached prefix of the first of the queue, another one comes first, and that one fits."""
+    random = Random(seed)
+    families = [[100 * family + i for i in range(8)] for family in range(3)]
+    load = [
+        Row(random.uniform(0, 1.5), random.choice((40, 200)), random.choice((1, 60, 120)), random.choice(families))
+        for _ in range(8)
+    ]
+    engine = {"max_num_seqs": 6, "max_num_batched_tokens": 512, "scheduling": name}
+    for blocks in (24, 28, 32):
+        assert_same({"hbm_blocks": blocks, "engine": engine}, load, EXACT)
 
 
 @pytest.mark.parametrize("steps", [1, 2, 37, 199, 200])
