@@ -192,6 +192,7 @@ KINDS = [
     "stacks",
     "evictions",
     "routers",
+    "schedulers",
     "generators",
     "trace-formats",
 ]
