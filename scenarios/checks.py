@@ -9,11 +9,10 @@ from models.errors import InputError
 from models.link import load_link
 from models.llm import load_llm
 from models.storage import Device, load_device
+from scenarios import choices
+from scenarios.choices import Path, Problem
 from scenarios.schema import Scenario, TierSpec
 from scenarios.workload import Load
-
-Path = list[str | int]
-Problem = tuple[Path, str]
 
 
 def check_names(scenario: Scenario) -> Iterator[Problem]:
@@ -35,11 +34,12 @@ def check_names(scenario: Scenario) -> Iterator[Problem]:
 
 def _registered_names(scenario: Scenario) -> Iterator[Problem]:
     # On use: the registries import every policy and reader, which a schema does not need.
-    from sim.policies.base import EVICTION, ROUTING
+    from sim.policies.base import EVICTION, ROUTING, SCHEDULING
 
-    yield from _tried(["cluster", "router"], partial(ROUTING.get, scenario.cluster.router))
+    yield from choices.problems(ROUTING, scenario.cluster.router, ["cluster", "router"])
+    yield from choices.problems(SCHEDULING, scenario.engine.scheduling, ["engine", "scheduling"])
     for name, tier in scenario.tiers.items():
-        yield from _tried(["tiers", name, "eviction"], partial(EVICTION.get, tier.eviction))
+        yield from choices.problems(EVICTION, tier.eviction, ["tiers", name, "eviction"])
     if scenario.engine.weight_dtype is not None:
         yield from _tried(["engine", "weight_dtype"], partial(weight_element_bytes, scenario.engine.weight_dtype))
     loads: list[tuple[Path, Load]] = [(["workload"], scenario.workload)]

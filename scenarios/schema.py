@@ -9,6 +9,7 @@ from typing import Literal
 
 from pydantic import Field, model_validator
 
+from scenarios.choices import Choice
 from scenarios.quantity import Bytes, BytesPerS, Part, Seconds, refuse
 from scenarios.workload import Workload
 
@@ -36,7 +37,9 @@ class Cluster(Part):
     switch: str | None = Field(
         default=None, description="Switch between the nodes and remote tiers, a port a node; null: no limit."
     )
-    router: str = Field(default="round-robin", description="Router name, or package.module:Class.")
+    router: Choice = Field(
+        default="round-robin", description="Router name, or package.module:Class; {name: {parameter: value}} sets more."
+    )
 
     @model_validator(mode="after")
     def _fills_a_node(self) -> "Cluster":
@@ -62,6 +65,11 @@ class Engine(Part):
     max_num_batched_tokens: int | None = Field(default=None, ge=1, description="Token budget of a step.")
     max_num_seqs: int | None = Field(default=None, ge=1, description="Requests running at once in a replica.")
     max_model_len: int | None = Field(default=None, ge=1, description="Longest prompt and output together, tokens.")
+    scheduling: Choice = Field(
+        default="fcfs",
+        description="In which order waiting requests are admitted, or package.module:Class; {name: {parameter: value}} "
+        "sets more.",
+    )
     prefix_caching: bool = Field(default=True, description="Blocks of ended requests stay in HBM for later ones.")
     mixed_step_factor: float = Field(
         default=1.0, ge=1, description="Factor on the time of steps that mix prefill and decode."
@@ -144,7 +152,9 @@ class TierSpec(Part):
     scope: Scope | None = Field(
         default=None, description="Who shares one instance of the tier; null: follows the device."
     )
-    eviction: str = Field(default="lru", description="Eviction policy, or package.module:Class.")
+    eviction: Choice = Field(
+        default="lru", description="Eviction policy, or package.module:Class; {name: {parameter: value}} sets more."
+    )
     structure: Literal["hashmap", "leaf_constrained"] = Field(
         default="hashmap", description="leaf_constrained: a chunk goes only after all that continue it."
     )

@@ -76,6 +76,12 @@ def _routers() -> Registry[Any]:
     return ROUTING
 
 
+def _schedulers() -> Registry[Any]:
+    from sim.policies.base import SCHEDULING
+
+    return SCHEDULING
+
+
 def _generators() -> Registry[Any]:
     from sim.synthetic import GENERATORS
 
@@ -89,7 +95,13 @@ def _trace_formats() -> Registry[Any]:
 
 
 REGISTRIES: Final[Mapping[str, Callable[[], Registry[Any]]]] = MappingProxyType(
-    {"evictions": _evictions, "routers": _routers, "generators": _generators, "trace-formats": _trace_formats}
+    {
+        "evictions": _evictions,
+        "routers": _routers,
+        "schedulers": _schedulers,
+        "generators": _generators,
+        "trace-formats": _trace_formats,
+    }
 )
 """The kinds that are classes, with how to find their registry."""
 KINDS: Final[Mapping[str, Callable[[], list[Row]]]] = MappingProxyType(

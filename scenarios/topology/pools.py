@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from models.errors import ScenarioError
+from scenarios.choices import create
 from scenarios.schema import Scenario, TierSpec
 from scenarios.topology.parts import Geometry, Part, Places
 from sim.policies.base import EVICTION, EvictionPolicy
@@ -100,7 +101,7 @@ class Pools:
     # Making them -----------------------------------------------------------------------------------------------------
 
     def _policy(self, spec: TierSpec) -> EvictionPolicy:
-        policy = EVICTION.create(spec.eviction)
+        policy = create(EVICTION, spec.eviction)
         return constrain_to_leaves(policy) if spec.structure == "leaf_constrained" else policy
 
     def _parent_of(self, spec: TierSpec) -> ParentOf | None:

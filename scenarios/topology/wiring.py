@@ -153,4 +153,5 @@ class Topology:
             waits_when_full=spec.on_full == "wait",
             page_cache=pools.page_cache(part, replica),
             everywhere=part.scope == "shared" and spec.index == "filesystem",
+            is_memory=part.is_memory,
         )

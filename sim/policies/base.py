@@ -1,7 +1,7 @@
 """What a policy may see and must do: protocols and registries, no implementation."""
 
 from collections.abc import Iterator, Sequence
-from typing import Protocol
+from typing import Literal, NamedTuple, Protocol, TypeVar
 
 from sim.registry import Registry
 from sim.runs import Chain
@@ -47,6 +47,16 @@ class RoutedRequest(Protocol):
     """What a router sees of a request."""
 
     @property
+    def session_id(self) -> int:
+        """The conversation that it belongs to, below 0 where the workload has none."""
+        ...
+
+    @property
+    def priority(self) -> int:
+        """How urgent it is: smaller is more urgent, 0 where the workload says nothing."""
+        ...
+
+    @property
     def chunks(self) -> Chain:
         """The full chunks of the prompt."""
         ...
@@ -57,8 +67,32 @@ class RoutedRequest(Protocol):
         ...
 
 
+TierKind = Literal["hbm", "memory", "storage", "shared"]
+"""What a router can tell tiers apart by; ``shared`` is one where all replicas reach the same chunks."""
+
+
+class TierHit(NamedTuple):
+    """What one tier serves of a prompt."""
+
+    tier: str
+    """Name in the scenario."""
+    kind: TierKind
+    tokens: int
+    load_s: float
+    """Time to read it into HBM with nobody else on the way [s]; 0 for HBM."""
+
+
+class CachedPrefix(NamedTuple):
+    """What a replica would not have to compute of a prompt."""
+
+    hits: Sequence[TierHit]
+    """From the head of the prompt on, as the replica would load it; a tier may come more than once."""
+    load_s: float
+    """Time until all of it would be in HBM, with nobody else on the way [s]: tiers at once or in turn, as it does."""
+
+
 class ReplicaView(Protocol):
-    """What a router sees of a replica at the moment a request arrives."""
+    """What a router sees of a replica at the moment a request arrives; looking changes nothing."""
 
     @property
     def index(self) -> int:
@@ -87,6 +121,15 @@ class ReplicaView(Protocol):
         """
         ...
 
+    def cached_prefix(self, chunks: Chain) -> CachedPrefix:
+        """Return how much of *chunks* each tier would serve, those that all replicas share included."""
+        ...
+
+    @property
+    def prefill_s_per_token(self) -> float:
+        """Time of one prompt token in a full step of nothing but a prompt's first tokens [s]."""
+        ...
+
 
 class RoutingPolicy(Protocol):
     """Choose the replica of each request. One instance serves one run and may keep state of its own."""
@@ -96,7 +139,70 @@ class RoutingPolicy(Protocol):
         ...
 
 
+class QueuedRequest(Protocol):
+    """What a scheduler sees of a request that waits or runs."""
+
+    @property
+    def request_id(self) -> int:
+        """Its number in the run, in the order of arrival."""
+        ...
+
+    @property
+    def session_id(self) -> int:
+        """The conversation that it belongs to, below 0 where the workload has none."""
+        ...
+
+    @property
+    def priority(self) -> int:
+        """How urgent it is: smaller is more urgent, 0 where the workload says nothing."""
+        ...
+
+    @property
+    def arrived_at_s(self) -> float:
+        """When the client sent it [s]."""
+        ...
+
+    @property
+    def target(self) -> int:
+        """Tokens to have in HBM before its next token: the prompt, and what a preemption took away again [tokens]."""
+        ...
+
+
+Queued = TypeVar("Queued", bound=QueuedRequest)
+
+
+class EngineView(Protocol):
+    """What a scheduler sees of its engine; looking changes nothing."""
+
+    @property
+    def now_s(self) -> float:
+        """The present [s]."""
+        ...
+
+    def cached_tokens(self, request: QueuedRequest) -> int:
+        """Return how many of its ``target`` tokens would not be computed: what HBM and the tiers below hold."""
+        ...
+
+
+class SchedulingPolicy(Protocol):
+    """Order the requests that wait in one engine. One instance serves one replica and may keep state of its own."""
+
+    def order(self, waiting: Sequence[Queued], engine: EngineView) -> Sequence[Queued]:
+        """Return *waiting* in the order of admission: each request once.
+
+        They come as the last call left them, new ones behind, a preempted one in front. Asked before each step that may
+        admit somebody; the first that does not fit in HBM holds up those behind it.
+        """
+        ...
+
+    def victim(self, running: Sequence[Queued], engine: EngineView) -> Queued:
+        """Return whom to preempt when HBM is full, one of *running*, which come in the order of their admission."""
+        del engine
+        return running[-1]
+
+
 EVICTION = Registry[EvictionPolicy](
     "eviction policy", package="sim.policies", requires=("insert", "touch", "remove", "victims")
 )
-ROUTING = Registry[RoutingPolicy]("router", package="sim.policies", requires=("choose",))
+ROUTING = Registry[RoutingPolicy]("router", package="sim.policies", requires=("choose",), supplied=("random",))
+SCHEDULING = Registry[SchedulingPolicy]("scheduler", package="sim.policies", requires=("order", "victim"))

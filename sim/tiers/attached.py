@@ -38,6 +38,8 @@ class AttachedTier:
         The host's page cache in front of it, which its reads and writes fill.
     everywhere : bool
         Whether all replicas reach the same pool and see the same chunks in it.
+    is_memory : bool
+        Whether it is memory and not drives.
     """
 
     tier: Tier
@@ -52,10 +54,15 @@ class AttachedTier:
     waits_when_full: bool
     page_cache: Tier | None = None
     everywhere: bool = False
+    is_memory: bool = False
 
     def keys(self, chunks: Runs) -> Runs:
         """Return the tier's keys of these chunks."""
         return shifted(chunks, self.key_offset)
+
+    def load_s(self, chunks: int) -> float:
+        """Return the time to read so many chunks into HBM with nobody else on the way [s]."""
+        return sum(chunks * leg.chunk_bytes / leg.ceiling_bytes_per_s(chunks) for leg in self.read_legs)
 
 
 class Segment(NamedTuple):

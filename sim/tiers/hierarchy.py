@@ -102,6 +102,11 @@ class KvHierarchy:
             segments.append(Segment(tier, begin, position))
         return segments
 
+    def load_s(self, segments: Sequence[Segment]) -> tuple[list[float], float]:
+        """Return the time to load each segment, and all of them, with nobody else on the way [s]."""
+        times_s = [self.tiers[segment.tier].load_s(segment.end - segment.start) for segment in segments]
+        return times_s, sum(times_s) if self._serial else max(times_s, default=0.0)
+
     # Loads -----------------------------------------------------------------------------------------------------------
 
     def pin(self, chunks: Chain, segments: Sequence[Segment]) -> None:
