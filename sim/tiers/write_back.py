@@ -99,7 +99,8 @@ class WriteBack:
         began_s = self._clock.now_s
 
         def written() -> None:
-            lower.arrive(keys)
+            # In the order in which they were given up above, whichever end of a run enters first.
+            lower.arrive(keys if lower.tail_first else keys[::-1])
             lower.transfer_ended()
             if target.page_cache is not None:
                 fill_page_cache(target.page_cache, keys)

@@ -1,16 +1,20 @@
 """Laws that every registered eviction policy keeps, with and without the leaf constraint."""
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from unittest.mock import patch
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from runs_kit import flat, run_set
 
 from sim.policies import leaf
 from sim.policies.base import EVICTION, EvictionPolicy
 from sim.policies.leaf import LeafConstrained, constrain_to_leaves, select_victims
+from sim.prefix_tree import PrefixTree
+from sim.run_sets import RunSet
+from sim.runs import STRAND_BITS, Runs, as_runs
 
 # Arguments of the policies that cannot be made without; a new policy that needs none needs no line here.
 ARGUMENTS: dict[str, dict[str, object]] = {}
@@ -18,6 +22,7 @@ ARGUMENTS: dict[str, dict[str, object]] = {}
 NAMES = EVICTION.names()
 
 Step = tuple[str, int, int]
+Forest = dict[int, int | None]  # the chunk before each chunk
 
 
 def create(name: str) -> EvictionPolicy:
@@ -32,24 +37,24 @@ class Shuffled:
     def __init__(self) -> None:
         self.keys: set[int] = set()
 
-    def insert(self, keys: Sequence[int], parent: int | None = None) -> None:
-        self.keys.update(keys)
+    def insert(self, run: range, parent: int | None = None) -> None:
+        self.keys.update(run)
 
-    def touch(self, keys: Sequence[int]) -> None:
+    def touch(self, run: range) -> None:
         pass
 
-    def remove(self, keys: Iterable[int]) -> None:
-        self.keys.difference_update(keys)
+    def remove(self, run: range) -> None:
+        self.keys.difference_update(run)
 
-    def victims(self) -> Iterator[int]:
-        return iter(sorted(self.keys, key=lambda key: key * 7919 % 101))
+    def victims(self) -> Iterator[range]:
+        return (range(key, key + 1) for key in sorted(self.keys, key=lambda key: key * 7919 % 101))
 
 
 @dataclass
 class World:
     """A forest of chunks and the calls that a tier would make about them."""
 
-    parents: list[int | None]  # a parent has the lower number
+    parents: Forest
     tail_first: bool = False
     resident: set[int] = field(default_factory=set)
     policies: list[EvictionPolicy] = field(default_factory=list)
@@ -65,25 +70,20 @@ class World:
         """Use the path to *key* less its first *skipped* chunks, as a tier under another tier sees it."""
         path = self.path(key)
         path = path[min(skipped, len(path) - 1) :]
-        hit = [chunk for chunk in path if chunk in self.resident]
-        runs: list[list[int]] = []
-        for chunk in path:
-            if chunk in self.resident:
-                continue
-            if runs and runs[-1][-1] == self.parents[chunk]:
-                runs[-1].append(chunk)
-            else:
-                runs.append([chunk])
+        hit = as_runs(chunk for chunk in path if chunk in self.resident)
+        new = as_runs(chunk for chunk in path if chunk not in self.resident)
         for policy in self.policies:
-            policy.touch(hit)
-            for run in runs:
+            for run in reversed(hit) if self.tail_first else hit:
+                policy.touch(run[::-1] if self.tail_first else run)
+            for run in reversed(new) if self.tail_first else new:
                 policy.insert(run[::-1] if self.tail_first else run, self.parents[run[0]])
         self.resident.update(path)
 
-    def remove(self, keys: Sequence[int]) -> None:
+    def remove(self, runs: Runs) -> None:
         for policy in self.policies:
-            policy.remove(keys)
-        self.resident.difference_update(keys)
+            for run in runs:
+                policy.remove(run)
+        self.resident.difference_update(flat(runs))
 
     def is_leaf(self, key: int, resident: set[int]) -> bool:
         return not any(self.parents[child] == key for child in resident)
@@ -111,31 +111,42 @@ STEPS = st.lists(
 
 
 @st.composite
-def forests(draw: st.DrawFn) -> list[int | None]:
-    # Mostly long chains, some branches, a few roots.
-    size = draw(st.integers(1, 25))
-    parents = [draw(st.sampled_from([k - 1, k - 1, draw(st.integers(-1, k - 1)), -1])) for k in range(size)]
-    return [None if parent == -1 else parent for parent in parents]
+def forests(draw: st.DrawFn) -> Forest:
+    # Mostly long chains, some branches, a few roots; the prefix tree names the chunks, so each chain is a few runs.
+    tree = PrefixTree()
+    paths: list[tuple[int, ...]] = [()]
+    parents: Forest = {}
+    for number in range(1, draw(st.integers(1, 25)) + 1):
+        before = paths[draw(st.sampled_from([number - 1, number - 1, draw(st.integers(0, number - 1)), 0]))]
+        paths.append((*before, number))
+        *path, key = tree.chain(paths[-1])
+        parents[key] = path[-1] if path else None
+    return parents
+
+
+def pinned_among(parents: Forest, numbers: set[int]) -> set[int]:
+    return {key for number, key in enumerate(parents) if number in numbers}
 
 
 def play(world: World, steps: list[Step], check: Callable[[], None]) -> None:
     for what, number, skipped in steps:
         if what == "use":
-            world.use(number % len(world.parents), skipped)
+            world.use(list(world.parents)[number % len(world.parents)], skipped)
         elif what == "evict":
-            world.remove(select_victims(world.policies[0], number))
+            world.remove(select_victims(world.policies[0], number, RunSet()))
         elif world.resident:
-            world.remove([sorted(world.resident)[number % len(world.resident)]])
+            lost = sorted(world.resident)[number % len(world.resident)]
+            world.remove([range(lost, lost + 1)])
         check()
 
 
 @pytest.mark.parametrize("name", NAMES)
 @given(parents=forests(), steps=STEPS)
-def test_victims_are_the_residents_once_each(name: str, parents: list[int | None], steps: list[Step]) -> None:
+def test_victims_are_the_residents_once_each(name: str, parents: Forest, steps: list[Step]) -> None:
     world = World(parents, policies=[create(name)])
 
     def check() -> None:
-        victims = list(world.policies[0].victims())
+        victims = flat(world.policies[0].victims())
         assert len(victims) == len(set(victims))
         assert set(victims) == world.resident
 
@@ -144,27 +155,27 @@ def test_victims_are_the_residents_once_each(name: str, parents: list[int | None
 
 @pytest.mark.parametrize("name", NAMES)
 @given(parents=forests(), steps=STEPS)
-def test_looking_at_victims_changes_nothing(name: str, parents: list[int | None], steps: list[Step]) -> None:
+def test_looking_at_victims_changes_nothing(name: str, parents: Forest, steps: list[Step]) -> None:
     watched, alone = create(name), create(name)
     world = World(parents, policies=[alone, watched])
 
     def look() -> None:
-        first = list(watched.victims())
+        first = flat(watched.victims())
         next(watched.victims(), None)
-        assert list(watched.victims()) == first
+        assert flat(watched.victims()) == first
 
     play(world, steps, look)
-    assert list(watched.victims()) == list(alone.victims())
+    assert flat(watched.victims()) == flat(alone.victims())
 
 
 @pytest.mark.parametrize("name", NAMES)
 @given(parents=forests(), steps=STEPS)
-def test_equal_calls_give_equal_orders(name: str, parents: list[int | None], steps: list[Step]) -> None:
+def test_equal_calls_give_equal_orders(name: str, parents: Forest, steps: list[Step]) -> None:
     world = World(parents, policies=[create(name), create(name)])
 
     def check() -> None:
         one, other = world.policies
-        assert list(one.victims()) == list(other.victims())
+        assert flat(one.victims()) == flat(other.victims())
 
     play(world, steps, check)
 
@@ -173,50 +184,53 @@ def test_equal_calls_give_equal_orders(name: str, parents: list[int | None], ste
 def test_new_and_emptied_policies_have_no_victims(name: str) -> None:
     policy = create(name)
     assert list(policy.victims()) == []
-    policy.insert([], None)
-    policy.touch([])
-    policy.remove([])
-    policy.insert([1, 2, 3])
-    policy.remove(iter([2, 1, 3]))
+    policy.insert(range(0), None)
+    policy.touch(range(0))
+    policy.remove(range(0))
+    policy.insert(range(1, 4))
+    policy.remove(range(2, 0, -1))
+    policy.remove(range(3, 4))
     assert list(policy.victims()) == []
-    policy.insert([2], parent=1)
-    assert list(policy.victims()) == [2]
+    policy.insert(range(2, 3), parent=1)
+    assert flat(policy.victims()) == [2]
 
 
 @pytest.mark.parametrize("name", NAMES)
-@given(parents=forests(), steps=STEPS, pinned=st.sets(st.integers(0, 24)))
+@given(parents=forests(), steps=STEPS, pins=st.sets(st.integers(0, 24)))
 def test_selected_victims_are_the_first_that_are_not_pinned(
-    name: str, parents: list[int | None], steps: list[Step], pinned: set[int]
+    name: str, parents: Forest, steps: list[Step], pins: set[int]
 ) -> None:
     world = World(parents, policies=[create(name)])
     play(world, steps, lambda: None)
     policy = world.policies[0]
-    free = [key for key in policy.victims() if key not in pinned]
+    pinned = pinned_among(parents, pins)
+    free = [key for key in flat(policy.victims()) if key not in pinned]
     for wanted in (0, 1, 3, 100):
-        assert select_victims(policy, wanted, pinned) == free[:wanted]
+        selected = select_victims(policy, wanted, run_set(pinned))
+        assert flat(selected) == free[:wanted]
+        assert all(run[0] >> STRAND_BITS == run[-1] >> STRAND_BITS for run in selected)
 
 
 @pytest.mark.parametrize("form", ["fastest", "swept", "general"])
 @pytest.mark.parametrize("tail_first", [False, True])
 @pytest.mark.parametrize("name", [*NAMES, "shuffled"])
-@given(parents=forests(), steps=STEPS, pinned=st.sets(st.integers(0, 24)))
+@given(parents=forests(), steps=STEPS, pins=st.sets(st.integers(0, 24)))
 def test_leaf_constraint_equals_brute_force(
-    form: str, tail_first: bool, name: str, parents: list[int | None], steps: list[Step], pinned: set[int]
+    form: str, tail_first: bool, name: str, parents: Forest, steps: list[Step], pins: set[int]
 ) -> None:
     free = create(name)
-    constrained: LeafConstrained
-    if form == "general":
-        constrained = LeafConstrained(create(name), tail_first=tail_first)
-    else:
-        constrained = constrain_to_leaves(create(name), tail_first=tail_first)
+    constrained = LeafConstrained(create(name)) if form == "general" else constrain_to_leaves(create(name))
     world = World(parents, tail_first=tail_first, policies=[constrained, free])
+    pinned = pinned_among(parents, pins)
 
     def check() -> None:
-        order = list(free.victims())
-        assert list(constrained.victims()) == [key for key in order if world.is_leaf(key, world.resident)]
+        order = flat(free.victims())
+        assert flat(constrained.victims()) == [key for key in order if world.is_leaf(key, world.resident)]
         assert list(constrained.evictable()) == world.expected_evictions(order, set())
-        assert list(constrained.evictable(pinned)) == world.expected_evictions(order, pinned)
-        assert select_victims(constrained, 3, pinned) == world.expected_evictions(order, pinned)[:3]
+        assert list(constrained.evictable(run_set(pinned))) == world.expected_evictions(order, pinned)
+        selected = select_victims(constrained, 3, run_set(pinned))
+        assert flat(selected) == world.expected_evictions(order, pinned)[:3]
+        assert all(run[0] >> STRAND_BITS == run[-1] >> STRAND_BITS for run in selected)
 
     # A heap so short is swept again and again, as it is in a long run.
     with patch.object(leaf, "_STALE_ENTRIES", 0 if form == "swept" else leaf._STALE_ENTRIES):

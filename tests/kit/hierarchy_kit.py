@@ -6,10 +6,13 @@ each way.
 
 from collections.abc import Callable, Sequence
 
+from runs_kit import runs
+
 from models.software import SoftwarePath
 from sim.clock import ARRIVAL, Clock
 from sim.policies.eviction import Lru
 from sim.recording import LinkMeter, TransferLog
+from sim.runs import Chain
 from sim.tiers.attached import AttachedTier
 from sim.tiers.hierarchy import KvHierarchy
 from sim.tiers.tier import Tier
@@ -21,7 +24,7 @@ CHUNK = 10**8
 DMA = SoftwarePath(in_flight=1000, software_s=0.0)
 
 
-def pool(name: str, index: int, chunks: int, held: Sequence[int] = ()) -> Tier:
+def pool(name: str, index: int, chunks: int, held: Sequence[int] = (), *, tail_first: bool = False) -> Tier:
     tier = Tier(
         name=name,
         index=index,
@@ -29,11 +32,11 @@ def pool(name: str, index: int, chunks: int, held: Sequence[int] = ()) -> Tier:
         units_per_chunk=1,
         unit_bytes=float(CHUNK),
         policy=Lru(),
-        tail_first=False,
+        tail_first=tail_first,
     )
     if held:
-        assert tier.reserve(held)
-        tier.arrive(held)
+        assert tier.reserve(runs(*held))
+        tier.arrive(runs(*held))
     return tier
 
 
@@ -125,12 +128,13 @@ def load(
     node: Node, hierarchy: KvHierarchy, chunks: Sequence[int], name: str = "load", at_s: float = 0.0
 ) -> list[float]:
     spent_s = [0.0] * (len(hierarchy.tiers) + 1)
+    wanted = Chain(runs(*chunks))
 
     def begin(_: object = None) -> None:
-        segments = hierarchy.lookup(chunks, 0)
+        segments = hierarchy.lookup(wanted, 0)
         assert segments[-1].end == len(chunks)
-        hierarchy.pin(chunks, segments)
-        hierarchy.load(1, chunks, segments, spent_s, node.note(name))
+        hierarchy.pin(wanted, segments)
+        hierarchy.load(1, wanted, segments, spent_s, node.note(name))
 
     node.clock.at(at_s, ARRIVAL, begin)
     return spent_s

@@ -6,13 +6,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+from runs_kit import flat, members, run_set, runs, some_of
 
 from models.errors import InvariantError
 from sim.policies.eviction import Lru
 from sim.policies.leaf import constrain_to_leaves
+from sim.runs import Runs, as_runs, ascending, count
 from sim.tiers.tier import Tier
 
-KEYS = st.lists(st.integers(0, 15), unique=True, min_size=1, max_size=5)
+CHUNKS = some_of(list(range(16)), min_size=1)
 
 
 class TierMachine(RuleBasedStateMachine):
@@ -34,24 +36,25 @@ class TierMachine(RuleBasedStateMachine):
         )
         self.order: list[int] = []  # least recently used first
         self.pins: Counter[int] = Counter()
-        self.pending: list[list[int]] = []
-        self.leaving: list[list[int]] = []
+        self.pending: list[Runs] = []
+        self.leaving: list[Runs] = []
         self.saved: set[int] = set()
         self.private_units = 0
         self.removed: list[int] = []
-        self.tier.on_removed = self.removed.extend
+        self.tier.on_removed = lambda removed: self.removed.extend(flat(removed))
         if self.writes_back:
             self.tier.spill = self.spill
 
-    def spill(self, victims: list[int]) -> list[int]:
+    def spill(self, victims: Runs) -> Runs:
         """Save what was not saved yet (it leaves later), and let the rest go."""
-        going = [key for key in victims if key not in self.saved]
+        saved = run_set(self.saved)
+        going = [ascending(part) for victim in victims for part in saved.absent(victim)]
         if going:
             self.tier.leave(going)
-            self.pins.update(going)
+            self.pins.update(flat(going))
             self.leaving.append(going)
-            self.saved.update(going)
-        return [key for key in victims if key not in set(going)]
+            self.saved.update(flat(going))
+        return as_runs((key for key in flat(victims) if key in saved), step=-1)
 
     def forget_removed(self) -> None:
         """Take over what the tier evicted: nothing that is pinned, and no more than the model says it may."""
@@ -63,24 +66,28 @@ class TierMachine(RuleBasedStateMachine):
 
     @property
     def model_used(self) -> int:
-        chunks = len(self.order) + sum(map(len, self.pending))
+        chunks = len(self.order) + sum(map(count, self.pending))
         return chunks * self.units_per_chunk + self.private_units
 
     def expect_take(self, units: int) -> tuple[bool, list[int]]:
         """Return whether units fit after evicting, and which chunks must go (without write-back)."""
         short = self.model_used + units - self.capacity_units
         victims = [key for key in self.order if not self.pins[key]]
-        count = max(0, -(-short // self.units_per_chunk))
-        return count <= len(victims), victims[:count]
+        going = max(0, -(-short // self.units_per_chunk))
+        return going <= len(victims), victims[:going]
 
-    @rule(keys=KEYS)
-    def reserve(self, keys: list[int]) -> None:
-        wanted = self.tier.missing(keys)
-        known = {*self.order, *(key for batch in self.pending for key in batch)}
-        assert wanted == [key for key in keys if key not in known]
+    @property
+    def model_pending(self) -> set[int]:
+        return {key for batch in self.pending for key in flat(batch)}
+
+    @rule(chunks=CHUNKS)
+    def reserve(self, chunks: Runs) -> None:
+        wanted = self.tier.missing(chunks)
+        known = self.model_pending.union(self.order)
+        assert flat(wanted) == [key for key in flat(chunks) if key not in known]
         if not wanted:
             return
-        fits, victims = self.expect_take(len(wanted) * self.units_per_chunk)
+        fits, victims = self.expect_take(count(wanted) * self.units_per_chunk)
         granted = self.tier.reserve(wanted)
         if not self.writes_back:
             assert granted == fits
@@ -89,18 +96,18 @@ class TierMachine(RuleBasedStateMachine):
         if granted:
             self.pending.append(wanted)
 
-    @rule(keys=KEYS)
-    def reserve_some(self, keys: list[int]) -> None:
-        wanted = self.tier.missing(keys)
+    @rule(chunks=CHUNKS)
+    def reserve_some(self, chunks: Runs) -> None:
+        wanted = self.tier.missing(chunks)
         if not wanted or self.writes_back:
             return
         evictable = sum(not self.pins[key] for key in self.order)
         room = (self.capacity_units - self.model_used) // self.units_per_chunk + evictable
         granted = self.tier.reserve_some(wanted)
-        assert list(granted) == wanted[:room]
+        assert flat(granted) == flat(wanted)[:room]
         self.forget_removed()
         if granted:
-            self.pending.append(list(granted))
+            self.pending.append(granted)
 
     @rule(units=st.integers(1, 5))
     def take(self, units: int) -> None:
@@ -120,57 +127,58 @@ class TierMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.pending)
     @rule(data=st.data(), arrives=st.booleans())
     def end_reservation(self, data: st.DataObject, arrives: bool) -> None:
-        keys = self.pending.pop(data.draw(st.integers(0, len(self.pending) - 1)))
+        chunks = self.pending.pop(data.draw(st.integers(0, len(self.pending) - 1)))
         if arrives:
-            self.tier.arrive(keys)
-            self.order += keys[::-1]  # tail first: the head is the most recent
+            self.tier.arrive(chunks)
+            self.order += flat(chunks)[::-1]  # tail first: the head is the most recent
         else:
-            self.tier.cancel(keys)
+            self.tier.cancel(chunks)
 
     @precondition(lambda self: self.order)
     @rule(data=st.data())
     def pin_and_touch(self, data: st.DataObject) -> None:
-        keys = data.draw(st.lists(st.sampled_from(self.order), unique=True, max_size=4))
-        self.tier.pin(keys)
-        self.tier.touch(keys)
-        self.pins.update(keys)
-        for key in keys[::-1]:
+        chunks = data.draw(some_of(self.order, max_size=4))
+        self.tier.pin(chunks)
+        self.tier.touch(chunks)
+        self.pins.update(flat(chunks))
+        for key in flat(chunks)[::-1]:
             self.order.remove(key)
             self.order.append(key)
 
     @rule(data=st.data())
     def unpin(self, data: st.DataObject) -> None:
-        leaving = Counter(key for batch in self.leaving for key in batch)
+        leaving = Counter(key for batch in self.leaving for key in flat(batch))
         mine = sorted((self.pins - leaving).keys())
         if mine:
-            keys = data.draw(st.lists(st.sampled_from(mine), unique=True, max_size=4))
-            self.tier.unpin(keys)
-            self.pins -= Counter(keys)
+            chunks = data.draw(some_of(mine, max_size=4))
+            self.tier.unpin(chunks)
+            self.pins -= Counter(flat(chunks))
             self.forget_removed()
 
     @precondition(lambda self: self.leaving)
     @rule(data=st.data())
     def left(self, data: st.DataObject) -> None:
-        keys = self.leaving.pop(data.draw(st.integers(0, len(self.leaving) - 1)))
-        self.pins -= Counter(keys)
-        free = [key for key in keys if not self.pins[key]]
-        self.tier.left(keys)
+        chunks = self.leaving.pop(data.draw(st.integers(0, len(self.leaving) - 1)))
+        self.pins -= Counter(flat(chunks))
+        free = [key for key in flat(chunks) if not self.pins[key]]
+        self.tier.left(chunks)
         assert set(free) <= set(self.removed)
         self.forget_removed()
 
-    @rule(keys=KEYS)
-    def drop(self, keys: list[int]) -> None:
-        going = [key for key in keys if key in self.order and not self.pins[key]]
-        self.tier.drop(keys)
+    @rule(chunks=CHUNKS)
+    def drop(self, chunks: Runs) -> None:
+        going = [key for key in flat(chunks) if key in self.order and not self.pins[key]]
+        self.tier.drop(chunks)
         assert self.removed == going
         self.forget_removed()
 
     @invariant()
     def books_balance(self) -> None:
         tier = self.tier
-        assert set(tier.ready) == set(self.order)
-        assert tier.pinned == {key for key, pins in self.pins.items() if pins}
-        assert tier.pending == {key for batch in self.pending for key in batch}
+        assert flat(tier.policy.victims()) == self.order
+        assert members(tier.ready) == set(self.order)
+        assert members(tier.pinned) == {key for key, pins in self.pins.items() if pins}
+        assert members(tier.pending) == self.model_pending
         assert tier.used_units == self.model_used <= tier.capacity_units
         assert tier.peak_units <= tier.capacity_units
         assert tier.arrived_chunks == len(tier.ready) + tier.evicted_chunks + tier.dropped_chunks
@@ -180,15 +188,15 @@ class TierMachine(RuleBasedStateMachine):
         assert tier.available_units == tier.capacity_units - self.model_used + evictable * self.units_per_chunk
 
     def teardown(self) -> None:
-        for keys in self.leaving:
-            self.tier.left(keys)
-            self.pins -= Counter(keys)
+        for chunks in self.leaving:
+            self.tier.left(chunks)
+            self.pins -= Counter(flat(chunks))
         self.leaving.clear()
         for key, pins in self.pins.items():
             for _ in range(pins):
-                self.tier.unpin([key])
-        for keys in self.pending:
-            self.tier.cancel(keys)
+                self.tier.unpin(runs(key))
+        for chunks in self.pending:
+            self.tier.cancel(chunks)
         self.tier.give(self.private_units)
         self.tier.check()
         self.tier.clear()
@@ -220,23 +228,24 @@ def test_a_prefix_tree_never_leaves_a_gap_before_a_pinned_or_resident_chunk(
         capacity_units=9,
         units_per_chunk=1,
         unit_bytes=1.0,
-        policy=constrain_to_leaves(Lru(), tail_first=tail_first),
+        policy=constrain_to_leaves(Lru()),
         tail_first=tail_first,
-        parents=parents,
+        parent_of=parents.get,
     )
-    pinned: list[int] = []
+    pinned: Runs = []
     for chain, length in uses:
-        path = [0, 1, *(100 * chain + at for at in range(2, length + 2))]
+        path = runs(0, 1, *(100 * chain + at for at in range(2, length + 2)))
         tier.unpin(pinned)
-        pinned = [key for key in path if key in tier.ready]
+        pinned = [part for run in path for part in tier.ready.present(run)]
         tier.pin(pinned)
         tier.touch(pinned)
         wanted = tier.missing(path)
         if wanted:
             granted = tier.reserve_some(wanted)
             tier.arrive(granted)
-        assert all(parents[key] in tier.ready for key in tier.ready if key in parents)
-        assert set(pinned) <= set(tier.ready)
+        resident = flat(tier.ready.runs())
+        assert all(parents[key] in tier.ready for key in resident if key in parents)
+        assert set(flat(pinned)) <= set(resident)
         assert tier.used_units == len(tier.ready) <= 9
     tier.unpin(pinned)
     tier.check()
@@ -245,16 +254,16 @@ def test_a_prefix_tree_never_leaves_a_gap_before_a_pinned_or_resident_chunk(
 def test_the_check_sees_each_kind_of_leak() -> None:
     def tier() -> Tier:
         made = Tier(name="x", index=1, capacity_units=4, units_per_chunk=1, unit_bytes=1.0, policy=Lru())
-        made.reserve([1, 2])
-        made.arrive([1, 2])
+        made.reserve(runs(1, 2))
+        made.arrive(runs(1, 2))
         made.check()
         return made
 
     leaks = {
-        "came in": lambda t: t.policy.remove([1]),
+        "came in": lambda t: t.ready.remove(range(1, 2)),
         "units are taken": lambda t: t.take(1),
-        "pins": lambda t: t.pin([1]),
-        "1 reservations": lambda t: t.reserve([3]),
+        "pins": lambda t: t.pin(runs(1)),
+        "1 reservations": lambda t: t.reserve(runs(3)),
         "callers wait": lambda t: t.wait_for_room(list),
         "transfers are under way": lambda t: setattr(t, "in_transit", 1),
     }

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from runs_kit import runs
 
 from models.accelerator import load_accelerator
 from models.errors import ScenarioError
@@ -11,8 +12,9 @@ from models.llm import load_llm
 from scenarios.loader import load_scenario
 from scenarios.topology import Geometry, Topology, geometry
 from sim.clock import Clock
+from sim.prefix_tree import KEY_BITS
 from sim.recording import TransferLog
-from sim.tiers.attached import KEY_BITS, AttachedTier
+from sim.tiers.attached import AttachedTier
 from sim.tiers.hierarchy import KvHierarchy
 from sim.transfers.flows import FlowNetwork, Link
 
@@ -238,8 +240,8 @@ def test_a_page_cache_forgets_what_its_own_node_evicts(build: Build) -> None:
     caches, drives = built.topology.pools()["cache"], built.topology.pools()["nvme"]
     assert [built.tier("nvme", replica).page_cache for replica in range(4)] == [c for c in caches for _ in range(2)]
     for pool in (*caches, *drives):
-        pool.reserve([1])
-        pool.arrive([1])
+        pool.reserve(runs(1))
+        pool.arrive(runs(1))
     drives[1].clear()
     assert [1 in cache.ready for cache in caches] == [True, False]
 
@@ -248,8 +250,8 @@ def test_a_shared_array_clears_the_page_caches_of_all_nodes(build: Build) -> Non
     built = build(CACHE.replace("nvme", "fabric"), FABRIC, replicas=2)
     caches, arrays = built.topology.pools()["cache"], built.topology.pools()["fabric"]
     for pool in (*caches, *arrays):
-        pool.reserve([1])
-        pool.arrive([1])
+        pool.reserve(runs(1))
+        pool.arrive(runs(1))
     arrays[0].clear()
     assert not any(cache.ready for cache in caches)
 

@@ -2,9 +2,11 @@
 
 import pytest
 from hierarchy_kit import CHUNK, DMA, GB, Node, check, load, pool
+from runs_kit import chain, members, runs
 
 from models.software import SoftwarePath
-from sim.tiers.attached import KEY_BITS, Segment
+from sim.prefix_tree import KEY_BITS
+from sim.tiers.attached import Segment
 from sim.transfers.flows import READ, Hop
 
 # Look-up -------------------------------------------------------------------------------------------------------------
@@ -14,7 +16,7 @@ def test_a_look_up_follows_the_chain_as_far_as_it_is_unbroken() -> None:
     node = Node()
     dram, drive = pool("dram", 1, 9, [1, 2, 5]), pool("drive", 2, 9, [2, 3, 4, 7])
     free = node.hierarchy(node.dram(dram), node.drive(drive))
-    chunks = [1, 2, 3, 4, 5, 6, 7]
+    chunks = chain(1, 2, 3, 4, 5, 6, 7)
     assert free.lookup(chunks, 0) == [Segment(0, 0, 2), Segment(1, 2, 4), Segment(0, 4, 5)]
     assert free.lookup(chunks, 4) == [Segment(0, 4, 5)]
     assert free.lookup(chunks, 5) == []
@@ -28,8 +30,10 @@ def test_replicas_with_an_offset_see_their_own_chunks_only() -> None:
     node = Node()
     offset = 3 << KEY_BITS
     shared = pool("drive", 1, 9, [1, 2 + offset])
-    assert node.hierarchy(node.drive(shared), staging=None).lookup([1, 2], 0) == [Segment(0, 0, 1)]
-    assert node.hierarchy(node.drive(shared, key_offset=offset), staging=None).lookup([2, 1], 0) == [Segment(0, 0, 1)]
+    assert node.hierarchy(node.drive(shared), staging=None).lookup(chain(1, 2), 0) == [Segment(0, 0, 1)]
+    assert node.hierarchy(node.drive(shared, key_offset=offset), staging=None).lookup(chain(2, 1), 0) == [
+        Segment(0, 0, 1)
+    ]
 
 
 # The time of a load --------------------------------------------------------------------------------------------------
@@ -103,7 +107,7 @@ def test_a_write_slows_a_read_of_the_same_drive() -> None:
     drive = pool("drive", 1, 9, range(4))
     hierarchy = node.hierarchy(node.drive(drive, fed_from_staging=False), staging=None)
     load(node, hierarchy, range(4))
-    assert hierarchy.store(2, [11, 12], node.note("stored"))
+    assert hierarchy.store(2, runs(11, 12), node.note("stored"))
     ended = node.run()
     # One device for both: its time is the sum of the two.
     assert ended["load"] == pytest.approx(0.4 / 2 + 0.2 / 1)
@@ -120,7 +124,7 @@ def test_what_passes_through_memory_stays_there_if_it_promotes() -> None:
         load(node, node.hierarchy(node.dram(dram, promote=promote), node.drive(drive)), range(3))
         node.run()
         assert dram.peak_units == 3
-        assert set(dram.ready) == (set(range(3)) if promote else set())
+        assert members(dram.ready) == (set(range(3)) if promote else set())
         check(dram, drive)
 
 
@@ -154,12 +158,12 @@ def test_many_loads_that_want_more_room_than_there_is_all_end(way: str, promote:
 def test_a_load_passes_unstaged_where_nothing_under_way_frees_room() -> None:
     node = Node()
     dram, drive = pool("dram", 1, 4, [90, 91, 92]), pool("drive", 2, 9, range(3))
-    dram.pin([90, 91, 92])
+    dram.pin(runs(90, 91, 92))
     hierarchy = node.hierarchy(node.dram(dram), node.drive(drive))
     load(node, hierarchy, range(3))
     assert node.run()["load"] == pytest.approx(0.15)
     assert hierarchy.unstaged_chunks == 2
-    dram.unpin([90, 91, 92])
+    dram.unpin(runs(90, 91, 92))
     check(dram, drive)
 
 
@@ -171,7 +175,7 @@ def test_a_load_waits_for_a_read_from_memory_that_will_unpin() -> None:
     load(node, hierarchy, range(3), "from the drive", at_s=0.01)
     assert node.run() == {"from memory": pytest.approx(0.03), "from the drive": pytest.approx(0.03 + 0.15)}
     assert hierarchy.unstaged_chunks == 0
-    assert set(dram.ready) == {0, 1, 2}
+    assert members(dram.ready) == {0, 1, 2}
 
 
 def test_a_load_larger_than_the_staging_pool_ends() -> None:
@@ -190,6 +194,6 @@ def test_a_tier_that_is_not_staged_is_promoted_by_a_write_of_its_own() -> None:
     dram, slow = pool("dram", 1, 4), pool("drive", 2, 4, [1, 2])
     load(node, node.hierarchy(node.dram(dram), node.drive(slow, way="gds")), [1, 2])
     node.run()
-    assert set(dram.ready) == {1, 2}
+    assert members(dram.ready) == {1, 2}
     assert dram.write_bytes == 2 * CHUNK
     check(dram, slow)

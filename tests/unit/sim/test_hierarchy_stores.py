@@ -2,9 +2,11 @@
 
 import pytest
 from hierarchy_kit import CHUNK, GB, Node, check, load, pool
+from runs_kit import STRAND, flat, members, runs
 
 from sim.clock import ARRIVAL
-from sim.tiers.attached import KEY_BITS, AttachedTier
+from sim.prefix_tree import KEY_BITS
+from sim.tiers.attached import AttachedTier
 from sim.tiers.tier import Tier
 from sim.transfers.flows import READ, WRITE, Hop
 from sim.transfers.legs import WriteCache
@@ -17,20 +19,20 @@ def test_a_store_leaves_hbm_when_memory_has_it_and_goes_on_to_the_drive() -> Non
     dram, drive = pool("dram", 1, 9), pool("drive", 2, 9)
     hierarchy = node.hierarchy(node.dram(dram), node.drive(drive))
     node.network.on_idle = node.note("all written")
-    assert hierarchy.store(1, [1, 2, 3], node.note("left"))
+    assert hierarchy.store(1, runs(1, 2, 3), node.note("left"))
     assert node.run() == {"left": pytest.approx(0.03), "all written": pytest.approx(0.03 + 0.3)}
-    assert set(dram.ready) == set(drive.ready) == {1, 2, 3}
+    assert members(dram.ready) == members(drive.ready) == {1, 2, 3}
     assert (dram.write_bytes, drive.write_bytes) == (3 * CHUNK, 3 * CHUNK)
     check(dram, drive)
-    assert not hierarchy.store(1, [1, 2, 3], node.note("nothing to do"))
+    assert not hierarchy.store(1, runs(1, 2, 3), node.note("nothing to do"))
 
 
 def test_the_drive_gets_what_memory_already_had() -> None:
     node = Node()
     dram, drive = pool("dram", 1, 9, [1, 2]), pool("drive", 2, 9)
-    assert not node.hierarchy(node.dram(dram), node.drive(drive)).store(1, [1, 2], node.note("left"))
+    assert not node.hierarchy(node.dram(dram), node.drive(drive)).store(1, runs(1, 2), node.note("left"))
     node.run()
-    assert set(drive.ready) == {1, 2}
+    assert members(drive.ready) == {1, 2}
     check(dram, drive)
 
 
@@ -38,8 +40,8 @@ def test_memory_keeps_what_the_drive_is_reading_from_it() -> None:
     node = Node()
     dram, drive = pool("dram", 1, 3), pool("drive", 2, 9)
     hierarchy = node.hierarchy(node.dram(dram), node.drive(drive))
-    hierarchy.store(1, [1, 2, 3], node.note("first"))
-    node.clock.at(0.05, ARRIVAL, lambda _: hierarchy.store(2, [4, 5, 6], node.note("second")) and None)
+    hierarchy.store(1, runs(1, 2, 3), node.note("first"))
+    node.clock.at(0.05, ARRIVAL, lambda _: hierarchy.store(2, runs(4, 5, 6), node.note("second")) and None)
     node.run()
     assert dram.refused_chunks == 3  # all of it is pinned by the write to the drive
     assert "second" not in node.ended_s
@@ -50,12 +52,12 @@ def test_a_store_that_waits_gets_in_when_pins_go() -> None:
     node = Node()
     dram, drive = pool("dram", 1, 3), pool("drive", 2, 9)
     hierarchy = node.hierarchy(node.dram(dram, waits_when_full=True), node.drive(drive))
-    hierarchy.store(1, [1, 2, 3], node.note("first"))
-    assert hierarchy.store(2, [4, 5, 6], node.note("second"))
+    hierarchy.store(1, runs(1, 2, 3), node.note("first"))
+    assert hierarchy.store(2, runs(4, 5, 6), node.note("second"))
     node.run()
     # The drive has the first three at 0.03 + 0.3; then memory has room.
     assert node.ended_s["second"] == pytest.approx(0.33 + 0.03)
-    assert set(drive.ready) == {1, 2, 3, 4, 5, 6}
+    assert members(drive.ready) == {1, 2, 3, 4, 5, 6}
     assert dram.refused_chunks == 0
     check(dram, drive)
 
@@ -65,7 +67,7 @@ def test_a_store_waits_for_chunks_on_their_way_without_being_forgotten() -> None
     dram = pool("dram", 1, 3)
     hierarchy = node.hierarchy(node.dram(dram, waits_when_full=True))
     for number in range(4):
-        assert hierarchy.store(number, range(3 * number, 3 * number + 3), node.note(f"store {number}"))
+        assert hierarchy.store(number, [range(3 * number, 3 * number + 3)], node.note(f"store {number}"))
     assert list(node.run().values()) == [pytest.approx(0.03 * n) for n in (1, 2, 3, 4)]
     check(dram)
 
@@ -74,8 +76,8 @@ def test_two_requests_with_one_prefix_write_it_once() -> None:
     node = Node()
     dram = pool("dram", 1, 9)
     hierarchy = node.hierarchy(node.dram(dram))
-    assert hierarchy.store(1, [1, 2], node.note("one"))
-    assert not hierarchy.store(2, [1, 2], node.note("other"))
+    assert hierarchy.store(1, runs(1, 2), node.note("one"))
+    assert not hierarchy.store(2, runs(1, 2), node.note("other"))
     node.run()
     assert dram.write_bytes == 2 * CHUNK
     check(dram)
@@ -88,10 +90,10 @@ def test_writes_beyond_the_drives_buffer_go_at_the_sustained_rate() -> None:
     attached.write_leg.write_cache = WriteCache(2.5 * CHUNK, 0.25 * GB)
     attached.write_leg.sustained_path = node.network.path([Hop("dram", READ), Hop("drive", WRITE, 1.0, 0.25 * GB)])
     hierarchy = node.hierarchy(attached, staging=None)
-    hierarchy.store(1, [1, 2, 3, 4], node.note("over"))
+    hierarchy.store(1, runs(1, 2, 3, 4), node.note("over"))
     assert node.run()["over"] == pytest.approx(0.25 / 1 + 0.15 / 0.25)
     # 0.85 s later the buffer has drained (0.25 GB take 1 s to drain, so 37.5 MB are left): one chunk fits again.
-    hierarchy.store(2, [5], node.note("quick"))
+    hierarchy.store(2, runs(5), node.note("quick"))
     assert node.run()["quick"] == pytest.approx(0.85 + 0.1)
     check(drive)
 
@@ -118,11 +120,11 @@ def test_victims_are_saved_below_before_they_go() -> None:
     hbm, drive = pool("hbm", 0, 3, [1, 2, 3]), pool("drive", 2, 9, [2])
     written_back(node, hbm, node.drive(drive))
     assert not hbm.take(2)  # 2 is below already and goes at once; 1 has to be saved
-    assert set(hbm.ready) == {1, 3}
+    assert members(hbm.ready) == {1, 3}
     hbm.wait_for_room(node.note("room"))
     assert node.run()["room"] == pytest.approx(0.1)
-    assert set(hbm.ready) == {3}
-    assert set(drive.ready) == {1, 2}
+    assert members(hbm.ready) == {3}
+    assert members(drive.ready) == {1, 2}
     assert hbm.take(2)
     check(drive)
 
@@ -136,7 +138,7 @@ def test_a_chain_of_write_backs_moves_on_what_is_pushed_out() -> None:
     assert hbm.in_transit
     hbm.wait_for_room(node.note("room"))
     assert node.run()["room"] == pytest.approx(0.2 + 0.02)
-    assert (set(hbm.ready), set(dram.ready), set(drive.ready)) == (set(), {1, 2}, {3, 4})
+    assert (members(hbm.ready), members(dram.ready), members(drive.ready)) == (set(), {1, 2}, {3, 4})
     check(hbm, dram, drive)
 
 
@@ -144,19 +146,64 @@ def test_victims_without_room_below_are_lost_not_stuck() -> None:
     node = Node()
     hbm, drive = pool("hbm", 0, 3, [1, 2, 3]), pool("drive", 2, 2, [8, 9])
     written_back(node, hbm, node.drive(drive))
-    drive.pin([8])
+    drive.pin(runs(8))
     assert not hbm.take(3)  # one of the three can be saved
     node.run()
     assert hbm.take(3)
     assert drive.refused_chunks == 2
-    assert set(drive.ready) == {8, 1}
-    drive.pin([1])
+    assert members(drive.ready) == {8, 1}
+    drive.pin(runs(1))
     hbm.give(3)
-    hbm.reserve([5])
-    hbm.arrive([5])
+    hbm.reserve(runs(5))
+    hbm.arrive(runs(5))
     assert hbm.take(3)  # none can be saved: at once
-    drive.unpin([8, 1])
+    drive.unpin(runs(8, 1))
     check(drive)
+
+
+@pytest.mark.parametrize("room", [1, 2, 3, 4])
+def test_room_for_some_of_the_victims_goes_to_those_used_last(room: int) -> None:
+    node = Node()
+    hbm, drive = pool("hbm", 0, 5, [1, 2], tail_first=True), pool("drive", 2, room, tail_first=True)
+    hbm.reserve(runs(11, 12, 13))
+    hbm.arrive(runs(11, 12, 13))
+    hbm.pin(runs(13))
+    written_back(node, hbm, node.drive(drive))
+    assert not hbm.take(4)
+    node.run()
+    # The order of use is 2, 1, 13, 12, 11.
+    assert members(drive.ready) == set([11, 12, 1, 2][:room])
+    assert drive.refused_chunks == 4 - room
+    assert hbm.take(4)
+    hbm.unpin(runs(13))
+    check(drive)
+
+
+def test_room_for_some_of_a_chain_goes_to_its_head_across_strands() -> None:
+    node = Node()
+    fork = STRAND + 7
+    hbm, drive = pool("hbm", 0, 4, [1, 2, fork, fork + 1], tail_first=True), pool("drive", 2, 3, tail_first=True)
+    written_back(node, hbm, node.drive(drive))
+    assert not hbm.take(4)
+    node.run()
+    assert sorted(flat(drive.ready.runs())) == [1, 2, fork]
+
+
+@pytest.mark.parametrize(
+    ("tail_first", "order"), [(True, [2, 1, 12, 11]), (False, [1, 2, 11, 12])], ids=["tail first", "head first"]
+)
+def test_what_was_saved_is_evicted_below_in_the_order_of_its_use_above(tail_first: bool, order: list[int]) -> None:
+    node = Node()
+    hbm, drive = pool("hbm", 0, 4, [1, 2], tail_first=True), pool("drive", 2, 4, tail_first=tail_first)
+    hbm.reserve(runs(11, 12))
+    hbm.arrive(runs(11, 12))
+    written_back(node, hbm, node.drive(drive))
+    assert not hbm.take(4)
+    node.run()
+    for number, gone in enumerate(order):
+        assert gone in drive.ready
+        assert drive.reserve(runs(90 + number))
+        assert members(drive.ready) == set(order[number + 1 :])
 
 
 def test_victims_wait_for_room_below_that_is_on_its_way() -> None:
@@ -164,11 +211,11 @@ def test_victims_wait_for_room_below_that_is_on_its_way() -> None:
     hbm, drive = pool("hbm", 0, 2, [1, 2]), pool("drive", 2, 2)
     lower = node.drive(drive, fed_from_staging=False)
     written_back(node, hbm, lower)
-    assert node.hierarchy(lower, staging=None).store(1, [8, 9], node.note("stored"))
+    assert node.hierarchy(lower, staging=None).store(1, runs(8, 9), node.note("stored"))
     assert not hbm.take(2)
     hbm.wait_for_room(node.note("room"))
     assert node.run() == {"stored": pytest.approx(0.2), "room": pytest.approx(0.4)}
-    assert set(drive.ready) == {1, 2}
+    assert members(drive.ready) == {1, 2}
     check(hbm, drive)
 
 
@@ -179,7 +226,7 @@ def test_a_written_back_chunk_stays_with_the_replica_that_sees_it(keeps_views: b
     written_back(node, dram, node.drive(drive, key_offset=2 << KEY_BITS), keeps_views=keeps_views)
     dram.take(1)
     node.run()
-    assert set(drive.ready) == {lower_key}
+    assert flat(drive.ready.runs()) == [lower_key]
 
 
 # The page cache ------------------------------------------------------------------------------------------------------
@@ -191,10 +238,10 @@ def test_the_page_cache_has_what_was_read_and_written() -> None:
     hierarchy = node.hierarchy(node.drive(drive, page_cache=cache, fed_from_staging=False), staging=None)
     load(node, hierarchy, [1])
     node.run()
-    assert set(cache.ready) == {1}
-    hierarchy.store(2, [3], node.note("stored"))
+    assert members(cache.ready) == {1}
+    hierarchy.store(2, runs(3), node.note("stored"))
     node.run()
-    assert set(cache.ready) == {1, 3}
+    assert members(cache.ready) == {1, 3}
     check(cache, drive)
 
 
@@ -204,4 +251,4 @@ def test_the_page_cache_has_what_was_written_back() -> None:
     written_back(node, hbm, node.drive(drive, page_cache=cache))
     hbm.take(1)
     node.run()
-    assert set(cache.ready) == {1}
+    assert members(cache.ready) == {1}
