@@ -29,7 +29,7 @@ class KvBlocks:
         The tiers below.
     """
 
-    __slots__ = ("_block_tokens", "_blocks_per_chunk", "_chunk_tokens", "_hbm", "_hierarchy", "_settings")
+    __slots__ = ("_block_tokens", "_blocks_per_chunk", "_chunk_tokens", "_expiring", "_hbm", "_hierarchy", "_settings")
 
     def __init__(self, settings: EngineSettings, hbm: Tier, hierarchy: KvHierarchy) -> None:
         self._settings = settings
@@ -38,6 +38,7 @@ class KvBlocks:
         self._blocks_per_chunk = settings.chunk_tokens // settings.block_tokens
         self._hbm = hbm
         self._hierarchy = hierarchy
+        self._expiring = [tier for tier in (hbm, *(t.tier for t in hierarchy.tiers)) if tier.expired is not None]
 
     def fits(self, request: Request) -> bool:
         """Whether the pool could ever hold the request (with the private copy of its last cached block)."""
@@ -46,6 +47,9 @@ class KvBlocks:
 
     def hits(self, chunks: Chain) -> int:
         """Return how many leading chunks are in HBM."""
+        for tier in self._expiring:  # every look-up begins here
+            if tier.expired is not None:
+                tier.drop(tier.expired())
         return self._hbm.ready.leading_of(chunks)
 
     def cached_prefix_tokens(self, chunks: Chain) -> int:
