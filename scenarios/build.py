@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 from bisect import bisect_right
 from collections.abc import Callable, Iterable
+from functools import partial
 from itertools import accumulate
 from random import Random
 from typing import Final
@@ -14,6 +15,7 @@ import numpy as np
 from models.accelerator import Accelerator, load_accelerator
 from models.errors import ScenarioError
 from models.llm import Llm, load_llm
+from models.prefill import prefill_time_s
 from models.roofline import StepCost, kv_capacity_bytes, step_cost
 from models.step_table import StepTable, load_step_table
 from scenarios.choices import create
@@ -66,13 +68,14 @@ def build(scenario: Scenario) -> Simulation:
     loads = Loads(scenario)
     sizes = geometry(scenario, llm, loads.chunk_tokens)
     settings, hbm_bytes = _engine(scenario, llm, accelerator, sizes)
-    topology = Topology(scenario, accelerator, sizes, hbm_bytes)
+    cost = _step_times(scenario, llm, accelerator)
+    prefill_s = partial(prefill_time_s, cost, budget=settings.max_num_batched_tokens, window_tokens=llm.window_tokens)
+    topology = Topology(scenario, accelerator, sizes, hbm_bytes, prefill_s)
     clock = Clock()
     network, meter = topology.network(clock)
     pools = topology.pools()
     transfers, log, occupancy = TransferLog(list(pools)), RequestLog(list(pools)), OccupancyLog(list(pools))
     intervals = TokenIntervals()
-    cost = _step_times(scenario, llm, accelerator)
     replicas = [
         Replica(
             index=index,

@@ -96,7 +96,8 @@ class KvTransfers:
                 self._hbm.give(0)  # nothing yet, but a stalled step may look again
             on_left()
 
-        if not self._hierarchy.stores.store(request.request_id, request.to_store, left):
+        used = () if request.generated else request.chunks.runs
+        if not self._hierarchy.stores.store(request.request_id, request.to_store, left, used):
             return False
         self._hbm.in_transit += 1
         request.stores_under_way += 1

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Final, Literal, NamedTuple, Protocol, TypeVar
 
 from sim.registry import Registry
-from sim.runs import Chain
+from sim.runs import Chain, Runs
 
 NEVER: Final = 1 << 62
 """Number of the next use of a chunk that nobody will use again."""
@@ -266,8 +266,52 @@ class SchedulingPolicy(Protocol):
         return running[-1]
 
 
+Writes = Literal["at-use", "at-eviction", "never"]
+"""When a tier is written: when a prompt is in HBM, when the tier above evicts, or not at all (promotion apart)."""
+
+
+class PlacementPolicy(Protocol):
+    """Say when chunks are written to a tier. One instance serves one pool and may keep state of its own.
+
+    One that writes at use may also have a method ``used(chunks: Runs) -> Runs``. It is called with all chunks of each
+    prompt once it is in HBM for the first time, head first, and returns those that are to be written if the tier lacks
+    them. Without it those are written that HBM served and those that were computed.
+    """
+
+    @property
+    def writes(self) -> Writes:
+        """When the tier is written; an attribute of the class."""
+        ...
+
+
+class AdmissionPolicy(Protocol):
+    """Say which chunks may enter a tier, however they come: stored, written back or promoted.
+
+    One instance serves one pool and may keep state of its own.
+    """
+
+    def use(self, chunks: Runs) -> None:
+        """Note that a prompt with these chunks, all it has, is in HBM for the first time, head first."""
+        ...
+
+    def admit(self, chunks: Runs, room: int, victims: Callable[[int], Runs]) -> Runs:
+        """Return those of *chunks* that may enter, in their order, as parts of the given runs.
+
+        The tier lacks all of them; those that come first are worth most. *room* of them fit without an eviction;
+        ``victims(n)`` returns whom n more would evict, the first to go first (fewer where pins keep the others).
+        """
+        ...
+
+
 EVICTION = Registry[EvictionPolicy](
     "eviction policy", package="sim.policies", requires=("insert", "touch", "remove", "victims")
 )
 ROUTING = Registry[RoutingPolicy]("router", package="sim.policies", requires=("choose",), supplied=("random",))
 SCHEDULING = Registry[SchedulingPolicy]("scheduler", package="sim.policies", requires=("order", "victim"))
+PLACEMENT = Registry[PlacementPolicy]("placement", package="sim.policies", requires=("writes",))
+ADMISSION = Registry[AdmissionPolicy](
+    "admission filter",
+    package="sim.policies",
+    requires=("use", "admit"),
+    supplied=("capacity_chunks", "chunk_tokens", "load_s", "now_s", "recompute_s"),
+)

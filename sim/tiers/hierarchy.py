@@ -59,6 +59,7 @@ class KvHierarchy:
         self._log = log
         self.tiers = list(tiers)
         self._grouped = grouped_lookup
+        self._serial = serial_loads
         self._views = [(i, t.tier.ready, t.key_offset) for i, t in enumerate(self.tiers)]
         self._local_views = [view for view in self._views if not self.tiers[view[0]].everywhere]
         memory = None if staging is None else self.tiers[staging]
