@@ -50,6 +50,11 @@ class LeafConstrained:
         self._children: dict[int, int] = {}  # resident children of a chunk, itself resident or not; never 0
 
     @property
+    def unbounded(self) -> bool:
+        """Whether the inner policy works in a tier that is never full."""
+        return bool(getattr(self._inner, "unbounded", False))
+
+    @property
     def inner(self) -> EvictionPolicy:
         """The policy that orders the chunks."""
         return self._inner
