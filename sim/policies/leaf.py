@@ -294,7 +294,8 @@ def select_victims(policy: EvictionPolicy, wanted: int, pinned: Pins, resident: 
 
 def broken(policy: EvictionPolicy, what: str) -> InvariantError:
     """Return the error that names a policy and what it did against its contract."""
-    return InvariantError(f"eviction policy '{name_of(policy)}' breaks its contract: {what}")
+    blamed = policy.inner if type(policy) is LeafConstrained else policy
+    return InvariantError(f"eviction policy '{name_of(blamed)}' breaks its contract: {what}")
 
 
 def _check(policy: EvictionPolicy, run: range, resident: RunSet, left: int) -> None:
