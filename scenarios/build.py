@@ -202,6 +202,7 @@ def _engine(scenario: Scenario, llm: Llm, accelerator: Accelerator, sizes: Geome
         max_num_batched_tokens=budget,
         max_num_seqs=seqs,
         prefix_caching=engine.prefix_caching,
+        caches_answers=engine.prefix_caching and scenario.tiers["hbm"].stores == "prompt+output",
         synchronous_loads=transfer.load == "sync",
         synchronous_stores=transfer.store == "sync",
         min_load_tokens=transfer.min_load_tokens,

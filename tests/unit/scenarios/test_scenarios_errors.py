@@ -87,6 +87,11 @@ IN_FILE = [
         "encoding: {format: compressed, encode_bandwidth: 1 GB/s, decode_bandwidth: 1 GB/s}",
         ":7: tiers.dram.encoding.ratio: is missing: how small 'compressed' KV is depends on the method",
     ),
+    (
+        "scope: node",
+        "stores: prompt+output",
+        ":7: tiers.dram.stores: prompt+output is for workload.sessions: no other load knows what its answers fill",
+    ),
     ("scope: node", "encoding: {format: fp8}", ":7: tiers.dram.encoding.encode_bandwidth: is missing"),
     ("scope: node", "gds: true", ":7: tiers.dram.gds: is for storage; ddr5 is memory"),
     ("scope: node", "ports: 2", ":7: tiers.dram.ports: storage ddr5: has no ports to choose"),
@@ -108,7 +113,7 @@ IN_FILE = [
     ("scope: shared", "scope: worker", ":11: tiers.fabric.scope: worker is for memory only; fx100 can be"),
     ("scope: shared", "ports: 7", ":11: tiers.fabric.ports: storage fx100: ports is 7; must be 1 to 6"),
     ("  hbm:\n", "", ":5: tiers: the first tier must be 'hbm'"),
-    ("  hbm:\n", "  hbm: {device: ddr5}\n", ":6: tiers.hbm.device: hbm takes only capacity, eviction, structure"),
+    ("  hbm:\n", "  hbm: {device: ddr5}\n", ":6: tiers.hbm.device: hbm takes only capacity, eviction, stores, structure"),
     ("  hbm:\n", "  hbm:\n  dra.m: {device: ddr5}\n", ":7: tiers.dra.m: a tier's name is letters"),
     ("workload:\n" + SYNTHETIC, "slo: {}", "small.yaml:1: workload: is missing"),
     (

@@ -35,6 +35,10 @@ TWO_REPLICAS = "cluster.replicas=2 cluster.replicas_per_node=2 workload.closed_l
 ONE_CLIENT = "workload.closed_loop.concurrency=1"
 # The ninth request is the first to hit, when 8 GB have lost a few chunks of its context of 8.4 GB in all.
 FIRST_HIT = "workload.closed_loop.concurrency=1 workload.closed_loop.requests=9"
+SESSIONS = (
+    "workload.closed_loop=null workload.synthetic.requests=60 workload.sessions.think_scale=0 cluster.replicas=2 "
+    "cluster.replicas_per_node=2 tiers.dram.placement=none tiers.hbm.capacity=40GB"
+)
 FEW_TURNS = "workload.closed_loop.requests=9"
 ENCODED = (
     "tiers.nvme.encoding.format=fp8 tiers.nvme.encoding.encode_bandwidth=20GB/s "
@@ -152,6 +156,8 @@ KNOBS = [
         more="tiers.nvme.placement=none",
         last=BOTH,
     ),
+    Knob("tiers.nvme.stores", ("prompt", "prompt+output"), hits("nvme"), rises=True, more=SESSIONS),
+    Knob("tiers.hbm.stores", ("prompt", "prompt+output"), hits("hbm"), rises=True, more=SESSIONS),
     Knob("tiers.nvme.admission", ("null", "frequency"), written("nvme"), rises=False, more="tiers.nvme.capacity=5GB"),
     Knob("tiers.nvme.max_store_backlog", ("100 MB", "null"), written("nvme"), rises=True, more=FEW_TURNS),
     Knob(
