@@ -113,7 +113,11 @@ IN_FILE = [
     ("scope: shared", "scope: worker", ":11: tiers.fabric.scope: worker is for memory only; fx100 can be"),
     ("scope: shared", "ports: 7", ":11: tiers.fabric.ports: storage fx100: ports is 7; must be 1 to 6"),
     ("  hbm:\n", "", ":5: tiers: the first tier must be 'hbm'"),
-    ("  hbm:\n", "  hbm: {device: ddr5}\n", ":6: tiers.hbm.device: hbm takes only capacity, eviction, stores, structure"),
+    (
+        "  hbm:\n",
+        "  hbm: {device: ddr5}\n",
+        ":6: tiers.hbm.device: hbm takes only capacity, eviction, stores, structure",
+    ),
     ("  hbm:\n", "  hbm:\n  dra.m: {device: ddr5}\n", ":7: tiers.dra.m: a tier's name is letters"),
     ("workload:\n" + SYNTHETIC, "slo: {}", "small.yaml:1: workload: is missing"),
     (

@@ -36,8 +36,9 @@ ONE_CLIENT = "workload.closed_loop.concurrency=1"
 # The ninth request is the first to hit, when 8 GB have lost a few chunks of its context of 8.4 GB in all.
 FIRST_HIT = "workload.closed_loop.concurrency=1 workload.closed_loop.requests=9"
 SESSIONS = (
-    "workload.closed_loop=null workload.synthetic.requests=60 workload.sessions.think_scale=0 cluster.replicas=2 "
-    "cluster.replicas_per_node=2 tiers.dram.placement=none tiers.hbm.capacity=40GB"
+    "workload.closed_loop=null workload.synthetic.requests=300 workload.synthetic.block_tokens=64 cluster.replicas=2 "
+    "workload.sessions.think_scale=0 cluster.replicas_per_node=2 tiers.dram.placement=none tiers.hbm.capacity=40GB "
+    "transfer.chunk_tokens=64"
 )
 FEW_TURNS = "workload.closed_loop.requests=9"
 ENCODED = (
