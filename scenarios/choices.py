@@ -21,7 +21,7 @@ T = TypeVar("T")
 Path = list[str | int]
 Problem = tuple[Path, str]
 
-CHOICE_KEYS: Final = frozenset({"router", "scheduling", "eviction"})
+CHOICE_KEYS: Final = frozenset({"admission", "eviction", "placement", "router", "scheduling"})
 """The keys of a scenario that hold a policy."""
 
 _EXAMPLE: Final = "{prefix-aware: {temperature: 0.5}}"

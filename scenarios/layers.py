@@ -9,7 +9,8 @@ from models.errors import ScenarioError, UnknownNameError, did_you_mean
 from scenarios.choices import CHOICE_KEYS
 from scenarios.document import Node, read_file, read_value
 from scenarios.problems import located
-from scenarios.schema import LinkSpec, TierSpec, Transfer
+from scenarios.schema import LinkSpec, Transfer
+from scenarios.tier_spec import TierSpec
 
 # Replaced as a whole by a file that has them: half of one workload and half of another mean nothing.
 _REPLACED_WHOLE = frozenset({"workload"})

@@ -57,6 +57,7 @@ class Loads:
         self._workload = scenario.workload
         self._seeds = np.random.SeedSequence(scenario.run.seed).spawn(_STREAMS)
         self.warnings = Warnings()
+        self._keeps_answers = any(tier.stores == "prompt+output" for tier in scenario.tiers.values())
         stack_tokens = scenario.engine.chunk_tokens or scenario.transfer.chunk_tokens
         # By place among the phases: the trace, and how many of its blocks make a chunk.
         self._traces: dict[int, tuple[Trace, int]] = {}
@@ -193,6 +194,7 @@ class Loads:
             think_scale=how.think_scale,
             limit=how.limit,
             expected=expected,
+            knows_answers=self._keeps_answers,
         )
 
     def _contexts(self, prompt_tokens: int, output_tokens: int) -> Contexts:

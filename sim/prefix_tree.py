@@ -8,6 +8,7 @@ where one differs, so a conversation that only grows stays one run, whatever its
 from __future__ import annotations
 
 from array import array
+from bisect import bisect_right
 from collections.abc import Sequence
 from typing import Final
 
@@ -18,18 +19,26 @@ KEY_BITS: Final = 62
 
 KEY_MASK: Final = (1 << KEY_BITS) - 1
 _STRAND_CHUNKS: Final = 1 << STRAND_BITS
+_NONE: Final[list[int]] = []
+"""Stands for no growths; never changed."""
 
 
 class _Strand:
     """A chain of chunks by the ids that the workload gave them."""
 
-    __slots__ = ("ids", "key", "parent")
+    __slots__ = ("depth", "generation", "growths", "ids", "key", "parent")
 
-    def __init__(self, key: int, parent: int | None, ids: array[int]) -> None:
+    def __init__(self, key: int, parent: int | None, depth: int, generation: int, ids: array[int]) -> None:
         self.key = key
         """Key of its first chunk."""
         self.parent = parent
         """Key of the chunk before its first one."""
+        self.depth = depth
+        """How many chunks come before its first one."""
+        self.generation = generation
+        """That of its first chunks."""
+        self.growths: list[int] = _NONE
+        """Its lengths when later prompts continued it: what they added is one generation younger each time."""
         self.ids = ids
 
 
@@ -54,8 +63,11 @@ class PrefixTree:
             following = self._forks.get((parent, rest[0]))
             if following is None:
                 if strand is None or len(strand.ids) + len(rest) > _STRAND_CHUNKS:
-                    runs += self._grown(parent, rest)
+                    runs += self._grown(parent, seen, rest)
                 else:
+                    if not strand.growths:
+                        strand.growths = []  # most strands never grow, and an empty list takes 56 bytes
+                    strand.growths.append(len(strand.ids))
                     strand.ids += rest
                     runs[-1] = range(runs[-1].start, strand.key + len(strand.ids))
                 break
@@ -74,12 +86,29 @@ class PrefixTree:
         before = own - 1 if own > strand.key else strand.parent
         return None if before is None else before + key - own
 
-    def _grown(self, parent: int | None, ids: array[int]) -> list[range]:
+    def position(self, key: int) -> int:
+        """Return how many chunks come before this one in its chain."""
+        own = key & KEY_MASK
+        strand = self._strands[own >> STRAND_BITS]
+        return strand.depth + own - strand.key
+
+    def generation(self, key: int) -> int:
+        """Return 1 for a chunk of a prompt that shared nothing, and one more than its parent's for one that was added.
+
+        In a conversation that is the turn in which a chunk was first sent, or one more where a system prompt that
+        another conversation sent first stands before it.
+        """
+        own = key & KEY_MASK
+        strand = self._strands[own >> STRAND_BITS]
+        return strand.generation + bisect_right(strand.growths, own - strand.key)
+
+    def _grown(self, parent: int | None, depth: int, ids: array[int]) -> list[range]:
         """Add strands for chunks that no prompt had yet."""
         runs = []
+        generation = 1 if parent is None else self.generation(parent) + 1
         for at in range(0, len(ids), _STRAND_CHUNKS):
             key = len(self._strands) << STRAND_BITS
-            strand = _Strand(key, parent, ids[at : at + _STRAND_CHUNKS])
+            strand = _Strand(key, parent, depth + at, generation, ids[at : at + _STRAND_CHUNKS])
             self._strands.append(strand)
             self._forks[parent, strand.ids[0]] = strand
             runs.append(range(key, key + len(strand.ids)))

@@ -307,6 +307,9 @@ class Simulation:
             refused = sum(t.refused_chunks for t in pools)
             if refused:
                 notes.append(f"{refused} chunks were not stored in {name}: nothing there could be evicted")
+            skipped = sum(t.skipped_chunks for t in pools)
+            if skipped:
+                notes.append(f"{skipped} chunks were not stored in {name}: too much was being written to it")
         note = self.transfers.note()
         if note:
             notes.append(note)

@@ -70,6 +70,18 @@ def _evictions() -> Registry[Any]:
     return EVICTION
 
 
+def _placements() -> Registry[Any]:
+    from sim.policies.base import PLACEMENT
+
+    return PLACEMENT
+
+
+def _admissions() -> Registry[Any]:
+    from sim.policies.base import ADMISSION
+
+    return ADMISSION
+
+
 def _routers() -> Registry[Any]:
     from sim.policies.base import ROUTING
 
@@ -97,6 +109,8 @@ def _trace_formats() -> Registry[Any]:
 REGISTRIES: Final[Mapping[str, Callable[[], Registry[Any]]]] = MappingProxyType(
     {
         "evictions": _evictions,
+        "placements": _placements,
+        "admissions": _admissions,
         "routers": _routers,
         "schedulers": _schedulers,
         "generators": _generators,

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from sim.engine.request import Request
 from sim.engine.settings import EngineSettings
 from sim.policies.base import CachedPrefix, TierHit, TierKind
-from sim.runs import Chain, count
+from sim.runs import Chain, Runs, count
 from sim.tiers.attached import Segment
 from sim.tiers.hierarchy import KvHierarchy
 from sim.tiers.tier import Tier
@@ -29,7 +29,7 @@ class KvBlocks:
         The tiers below.
     """
 
-    __slots__ = ("_block_tokens", "_blocks_per_chunk", "_chunk_tokens", "_hbm", "_hierarchy", "_settings")
+    __slots__ = ("_block_tokens", "_blocks_per_chunk", "_chunk_tokens", "_expiring", "_hbm", "_hierarchy", "_settings")
 
     def __init__(self, settings: EngineSettings, hbm: Tier, hierarchy: KvHierarchy) -> None:
         self._settings = settings
@@ -38,6 +38,7 @@ class KvBlocks:
         self._blocks_per_chunk = settings.chunk_tokens // settings.block_tokens
         self._hbm = hbm
         self._hierarchy = hierarchy
+        self._expiring = [tier for tier in (hbm, *(t.tier for t in hierarchy.tiers)) if tier.expired is not None]
 
     def fits(self, request: Request) -> bool:
         """Whether the pool could ever hold the request (with the private copy of its last cached block)."""
@@ -46,6 +47,9 @@ class KvBlocks:
 
     def hits(self, chunks: Chain) -> int:
         """Return how many leading chunks are in HBM."""
+        for tier in self._expiring:  # every look-up begins here
+            if tier.expired is not None:
+                tier.drop(tier.expired())
         return self._hbm.ready.leading_of(chunks)
 
     def cached_prefix_tokens(self, chunks: Chain) -> int:
@@ -142,8 +146,21 @@ class KvBlocks:
 
     def adopt(self, request: Request) -> None:
         """Make filled chunks findable: vLLM hashes blocks when their tokens are scheduled."""
-        chunks = request.chunks
-        full = min(request.computed // self._chunk_tokens, len(chunks))
+        self._adopt(request, request.chunks, request.computed // self._chunk_tokens)
+
+    def adopt_answer(self, request: Request) -> Runs:
+        """Make findable what an answer has filled, where HBM keeps answers; return all that it has filled."""
+        whole, prompt = request.whole, len(request.chunks)
+        if whole is None:
+            return ()
+        # The last token is given out, not computed: its KV is not there.
+        full = (request.prompt_tokens + request.output_tokens - 1) // self._chunk_tokens
+        if self._settings.caches_answers:
+            self._adopt(request, whole, full)
+        return whole.cut(prompt, full) if full > prompt else ()
+
+    def _adopt(self, request: Request, chunks: Chain, full: int) -> None:
+        full = min(full, len(chunks))
         if full > request.adopted:
             new = self._hbm.adopt(chunks.cut(request.adopted, full))
             request.private_units -= count(new) * self._blocks_per_chunk

@@ -1,22 +1,86 @@
 """What a policy may see and must do: protocols and registries, no implementation."""
 
-from collections.abc import Iterator, Sequence
-from typing import Literal, NamedTuple, Protocol, TypeVar
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final, Literal, NamedTuple, Protocol, TypeVar
 
 from sim.registry import Registry
-from sim.runs import Chain
+from sim.runs import Chain, Runs
+
+NEVER: Final = 1 << 62
+"""Number of the next use of a chunk that nobody will use again."""
+
+
+class Future(Protocol):
+    """When chunks will be used next, for policies that look ahead (:class:`sim.policies.future.KnownFuture`)."""
+
+    @property
+    def now(self) -> int:
+        """How many uses (requests; accesses where each block is one) have begun so far."""
+        ...
+
+    def next_uses(self, run: range) -> Sequence[tuple[range, int]]:
+        """Return the parts of an ascending *run* with the number of their next use, ``now`` or later, or NEVER."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PolicyContext:
+    """What is known where a policy works; None: not known there.
+
+    Parameters
+    ----------
+    capacity_chunks : int or None
+        Chunks that fit.
+    now_s : callable or None
+        Returns the time [s].
+    position : callable or None
+        Returns the place of a chunk in its chain, 0 for the first.
+    generation : callable or None
+        Returns how many prompts built on one another up to the one that first had a chunk, 1 for the first: its turn.
+    recompute_s : callable or None
+        Returns how long it takes to compute one chunk at a place in its chain, alone and with all before it cached [s].
+    reload_s : float or None
+        How long it takes to read one chunk from here, alone [s].
+    future : Future or None
+        What will be used when.
+    """
+
+    capacity_chunks: int | None = None
+    now_s: Callable[[], float] | None = None
+    position: Callable[[int], int] | None = None
+    generation: Callable[[int], int] | None = None
+    recompute_s: Callable[[int], float] | None = None
+    reload_s: float | None = None
+    future: Future | None = None
 
 
 class EvictionPolicy(Protocol):
     """Order the chunks that are resident in one tier.
 
-    The tier owns capacity, bytes, pins and statistics; the policy owns order only: no clock, no input or output, no
-    global random state. The tier inserts a chunk only while it is absent, and touches or removes it only while it is
-    resident. A policy that a scenario can name is a class registered in EVICTION; its keyword arguments are the
-    parameters in the file.
+    The tier owns capacity, bytes, pins and statistics; the policy owns order only: no input or output, no global random
+    state. The tier inserts a chunk only while it is absent, and touches or removes it only while it is resident. A
+    policy that a scenario can name is a class registered in EVICTION; its keyword arguments are the parameters in the
+    file.
 
     Chunks come and go as runs: a ``range`` of keys, in the order in which they count. One that ascends is a stretch of
-    a prefix chain from its head on, one that descends the same from its tail. A policy may treat it as the ints in it.
+    a prefix chain from its head on, one that descends the same from its tail. A policy may treat it as the ints in it
+    (:class:`sim.policies.chunkwise.ChunkPolicy` does).
+
+    A policy may also have any of these methods; :func:`sim.policies.making.hooks` gives them for every policy:
+
+    ``prepare(context: PolicyContext) -> None``
+        Called once, before anything else.
+    ``miss(run: range) -> None``
+        Chunks that are not resident were asked for, and room is about to be made for them. They may never be inserted,
+        and chunks may be inserted that were not announced (those that are computed in HBM).
+    ``evict(run: range) -> None``
+        Forget resident chunks that went to make room; without it, :meth:`remove` is called. They come in the order in
+        which ``victims`` had them, less those passed over because they are pinned or are no leaves.
+    ``expired() -> Sequence[range]``
+        Resident chunks whose time is up: they are dropped before the next look-up.
+
+    A class with a true attribute ``unbounded`` is given a tier that is never full.
     """
 
     def insert(self, run: range, parent: int | None = None) -> None:
@@ -37,7 +101,8 @@ class EvictionPolicy(Protocol):
     def victims(self) -> Iterator[range]:
         """Yield every resident chunk once, best victim first, as runs; lazy, and changes nothing that a caller can see.
 
-        The policy must not be changed while the iterator is in use. A tier takes its victims with
+        The order is that in which chunks would go if they were evicted now, one after another. The policy must not be
+        changed while the iterator is in use. A tier takes its victims with
         :func:`sim.policies.leaf.select_victims`, which knows about pins and about ``structure: leaf_constrained``.
         """
         ...
@@ -201,8 +266,52 @@ class SchedulingPolicy(Protocol):
         return running[-1]
 
 
+Writes = Literal["at-use", "at-eviction", "never"]
+"""When a tier is written: when a prompt is in HBM, when the tier above evicts, or not at all (promotion apart)."""
+
+
+class PlacementPolicy(Protocol):
+    """Say when chunks are written to a tier. One instance serves one pool and may keep state of its own.
+
+    One that writes at use may also have a method ``used(chunks: Runs) -> Runs``. It is called with all chunks of each
+    prompt once it is in HBM for the first time, head first, and returns those that are to be written if the tier lacks
+    them. Without it those are written that HBM served and those that were computed.
+    """
+
+    @property
+    def writes(self) -> Writes:
+        """When the tier is written; an attribute of the class."""
+        ...
+
+
+class AdmissionPolicy(Protocol):
+    """Say which chunks may enter a tier, however they come: stored, written back or promoted.
+
+    One instance serves one pool and may keep state of its own.
+    """
+
+    def use(self, chunks: Runs) -> None:
+        """Note that a prompt with these chunks, all it has, is in HBM for the first time, head first."""
+        ...
+
+    def admit(self, chunks: Runs, room: int, victims: Callable[[int], Runs]) -> Runs:
+        """Return those of *chunks* that may enter, in their order, as parts of the given runs.
+
+        The tier lacks all of them; those that come first are worth most. *room* of them fit without an eviction;
+        ``victims(n)`` returns whom n more would evict, the first to go first (fewer where pins keep the others).
+        """
+        ...
+
+
 EVICTION = Registry[EvictionPolicy](
     "eviction policy", package="sim.policies", requires=("insert", "touch", "remove", "victims")
 )
 ROUTING = Registry[RoutingPolicy]("router", package="sim.policies", requires=("choose",), supplied=("random",))
 SCHEDULING = Registry[SchedulingPolicy]("scheduler", package="sim.policies", requires=("order", "victim"))
+PLACEMENT = Registry[PlacementPolicy]("placement", package="sim.policies", requires=("writes",))
+ADMISSION = Registry[AdmissionPolicy](
+    "admission filter",
+    package="sim.policies",
+    requires=("use", "admit"),
+    supplied=("capacity_chunks", "chunk_tokens", "load_s", "now_s", "recompute_s"),
+)

@@ -4,14 +4,17 @@
 TensorRT-LLM evict that way); ``structure: hashmap`` (vLLM, LMCache) uses the policy as it is and may leave orphans.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from heapq import heapify, heappop, heappush, heapreplace
-from itertools import chain, count, filterfalse, islice
+from itertools import chain, count, filterfalse, islice, pairwise
 from typing import Protocol
 
-from sim.policies.base import EvictionPolicy
+from models.errors import InvariantError
+from sim.policies.base import EvictionPolicy, PolicyContext
 from sim.policies.eviction import Lru
-from sim.runs import as_runs
+from sim.policies.hooks import hooks, name_of
+from sim.run_sets import RunSet
+from sim.runs import STRAND_BITS, as_runs, ascending
 
 # The heap of LeafConstrainedLru is swept when it has doubled since the last time and grown by this many entries.
 _STALE_ENTRIES = 64
@@ -42,8 +45,32 @@ class LeafConstrained:
 
     def __init__(self, inner: EvictionPolicy) -> None:
         self._inner = inner
+        self._hooks = hooks(inner)
         self._parents: dict[int, int | None] = {}  # of every resident chunk
         self._children: dict[int, int] = {}  # resident children of a chunk, itself resident or not; never 0
+
+    @property
+    def unbounded(self) -> bool:
+        """Whether the inner policy works in a tier that is never full."""
+        return bool(getattr(self._inner, "unbounded", False))
+
+    @property
+    def inner(self) -> EvictionPolicy:
+        """The policy that orders the chunks."""
+        return self._inner
+
+    def prepare(self, context: PolicyContext) -> None:
+        """Tell the inner policy what it needs to know."""
+        self._hooks.prepare(context)
+
+    def miss(self, run: range) -> None:
+        """Tell the inner policy of chunks that are about to come."""
+        if self._hooks.miss is not None:
+            self._hooks.miss(run)
+
+    def expired(self) -> Sequence[range]:
+        """Return the chunks whose time is up."""
+        return () if self._hooks.expired is None else self._hooks.expired()
 
     def insert(self, run: range, parent: int | None = None) -> None:
         """Make the chunks of *run* resident in the tree and in the inner policy."""
@@ -57,6 +84,12 @@ class LeafConstrained:
     def remove(self, run: range) -> None:
         """Forget chunks, leaves or not: a tier may lose any chunk, and what continued it is then an orphan."""
         self._inner.remove(run)
+        for key in run:
+            self._unlink(key)
+
+    def evict(self, run: range) -> None:
+        """Forget chunks that went to make room."""
+        self._hooks.evict(run)
         for key in run:
             self._unlink(key)
 
@@ -74,7 +107,13 @@ class LeafConstrained:
         """
         gone: dict[int, int] = {}
         passed: set[int] = set()
+        left = len(self._parents)
         for candidate in chain.from_iterable(self._inner.victims()):
+            if candidate not in self._parents:
+                raise broken(self._inner, f"victims() returned chunk {candidate}, which is not resident")
+            left -= 1
+            if left < 0:
+                raise broken(self._inner, f"victims() returned more than the {len(self._parents)} resident chunks")
             key: int | None = candidate
             # An interior chunk that was passed over comes before all that follows: it is next once its last child goes.
             while key is not None and key not in pinned and self._children.get(key, 0) == gone.get(key, 0):
@@ -140,6 +179,10 @@ class LeafConstrainedLru(LeafConstrained):
         if not self._last_use.keys() >= set(run):
             raise KeyError(next(key for key in run if key not in self._last_use))
         self._last_use.update(zip(run, self._clock, strict=False))
+
+    def evict(self, run: range) -> None:
+        """Forget chunks that went to make room."""
+        self.remove(run)
 
     def remove(self, run: range) -> None:
         """Forget chunks, leaves or not; KeyError if one is not resident."""
@@ -216,23 +259,58 @@ class LeafConstrainedLru(LeafConstrained):
 
 def constrain_to_leaves(policy: EvictionPolicy) -> LeafConstrained:
     """Return the new, still empty *policy* under the leaf constraint, in its fastest form."""
+    if isinstance(policy, LeafConstrained):
+        return policy
     return LeafConstrainedLru() if type(policy) is Lru else LeafConstrained(policy)
 
 
-def select_victims(policy: EvictionPolicy, wanted: int, pinned: Pins) -> list[range]:
+def select_victims(policy: EvictionPolicy, wanted: int, pinned: Pins, resident: RunSet | None = None) -> list[range]:
     """Return the next *wanted* chunks to evict, best first, without evicting them; fewer if pins leave fewer.
 
-    They are what evicting chunk by chunk would take: under the leaf constraint a parent may follow its child.
+    They are what evicting chunk by chunk would take: under the leaf constraint a parent may follow its child. With
+    *resident*, all chunks that the policy was given, InvariantError names a policy whose victims are not those chunks.
     """
     if wanted <= 0:
         return []
     if isinstance(policy, LeafConstrained):
         return as_runs(islice(policy.evictable(pinned), wanted), step=-1)
     victims: list[range] = []
+    left = 0 if resident is None else len(resident)
     for run in policy.victims():
+        if resident is not None:
+            left -= len(run)
+            _check(policy, run, resident, left)
         for part in pinned.absent(run):
             victims.append(part[:wanted])
             wanted -= len(part)
             if wanted <= 0:
+                if resident is not None and len(victims) > 1:
+                    _check_unique(policy, victims)
                 return victims
+    if resident is not None and left:
+        raise broken(policy, f"victims() left out {left} of the {len(resident)} resident chunks")
     return victims
+
+
+def broken(policy: EvictionPolicy, what: str) -> InvariantError:
+    """Return the error that names a policy and what it did against its contract."""
+    blamed = policy.inner if type(policy) is LeafConstrained else policy
+    return InvariantError(f"eviction policy '{name_of(blamed)}' breaks its contract: {what}")
+
+
+def _check(policy: EvictionPolicy, run: range, resident: RunSet, left: int) -> None:
+    """Refuse a run that is no run of resident chunks, or one too many."""
+    if not isinstance(run, range) or abs(run.step) != 1 or not run:
+        raise broken(policy, f"victims() returned {run!r}; it must be a range of consecutive keys")
+    if run[0] >> STRAND_BITS != run[-1] >> STRAND_BITS or resident.leading(ascending(run)) < len(run):
+        raise broken(policy, f"victims() returned {run!r}, which is not all resident")
+    if left < 0:
+        raise broken(policy, f"victims() returned more than the {len(resident)} resident chunks")
+
+
+def _check_unique(policy: EvictionPolicy, victims: list[range]) -> None:
+    """Refuse a chunk that came twice."""
+    taken = sorted((min(run[0], run[-1]), max(run[0], run[-1])) for run in victims)
+    for (_, before), (first, _) in pairwise(taken):
+        if first <= before:
+            raise broken(policy, f"victims() returned chunk {first} twice")

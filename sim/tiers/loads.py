@@ -111,19 +111,22 @@ class Loads:
         def copied() -> None:
             self._log.append(READ, source.tier.index, self._replica, request_id, n_bytes, began_s, self._clock.now_s)
             source.tier.unpin(keys, wake=False)
+            if source.leaves_for_hbm:
+                source.tier.drop(keys)
             source.tier.transfer_ended()
             if staging is not None:
-                if staged and not staging.promote:
+                if staged:  # what does not stay there
                     staging.tier.cancel(staged)
                 staging.tier.transfer_ended()
             self._promote(segment_tier, chunks)
             on_done()
 
         def read() -> None:
+            nonlocal staged
             if source.page_cache is not None:
                 fill_page_cache(source.page_cache, keys)
             if staging is not None and staging.promote and staged:
-                staging.tier.arrive(staged)
+                staged = self._stores.keep(staging, staged)
             if len(legs) == 1:
                 copied()
             else:
@@ -136,4 +139,4 @@ class Loads:
         staged = self._staging if self._tiers[source].stages else None  # this one has it already
         for attached in self._tiers[:source]:
             if attached.promote and attached is not staged:
-                self._stores.write(attached, chunks)
+                self._stores.promote(attached, chunks)

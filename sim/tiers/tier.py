@@ -10,6 +10,7 @@ from collections.abc import Callable
 
 from models.errors import InvariantError
 from sim.policies.base import EvictionPolicy
+from sim.policies.hooks import hooks
 from sim.policies.leaf import select_victims
 from sim.run_sets import RunCounts, RunSet
 from sim.runs import Runs, ascending, count, cut
@@ -46,13 +47,17 @@ class Tier:
 
     __slots__ = (
         "_doomed",
+        "_evict_from_policy",
         "_leaving_units",
+        "_miss",
         "_parent_of",
         "_waiters",
         "arrived_chunks",
         "capacity_units",
         "dropped_chunks",
         "evicted_chunks",
+        "expired",
+        "filtered_chunks",
         "hit_tokens",
         "in_transit",
         "index",
@@ -65,7 +70,9 @@ class Tier:
         "read_bytes",
         "ready",
         "refused_chunks",
+        "skipped_chunks",
         "spill",
+        "storing_chunks",
         "tail_first",
         "unit_bytes",
         "units_per_chunk",
@@ -91,6 +98,7 @@ class Tier:
         self.units_per_chunk = units_per_chunk
         self.unit_bytes = unit_bytes
         self.policy = policy
+        _, self._miss, self._evict_from_policy, self.expired = hooks(policy)
         self.tail_first = tail_first
         self._parent_of = parent_of
         self.ready = RunSet()
@@ -109,6 +117,10 @@ class Tier:
         self.evicted_chunks = 0
         self.dropped_chunks = 0
         self.refused_chunks = 0
+        self.filtered_chunks = 0
+        self.skipped_chunks = 0
+        self.storing_chunks = 0
+        """Chunks that are being written here now; counted where something depends on it."""
         self.hit_tokens = 0
         self.read_bytes = 0.0
         self.write_bytes = 0.0  # all that arrives: stores, write-backs, promotions, what the kernel caches
@@ -161,20 +173,20 @@ class Tier:
             wanted = -(-short // self.units_per_chunk)
             if wanted > len(self.ready) - len(self.pinned):
                 return False
-            victims = select_victims(self.policy, wanted, self.pinned)
+            victims = select_victims(self.policy, wanted, self.pinned, self.ready)
             if count(victims) < wanted:
                 return False  # a prefix tree keeps the ancestors of pinned chunks too
             self._evict(victims if self.spill is None else self.spill(victims))
         return self.used_units + units <= self.capacity_units
 
     def _evict(self, runs: Runs) -> None:
-        self.evicted_chunks += self._remove(runs)
+        self.evicted_chunks += self._remove(runs, self._evict_from_policy)
 
-    def _remove(self, runs: Runs) -> int:
+    def _remove(self, runs: Runs, remove_from_policy: Callable[[range], None]) -> int:
         """Forget resident chunks and return how many they were."""
         removed = 0
         for run in runs:
-            self.policy.remove(run)
+            remove_from_policy(run)
             self.ready.remove(ascending(run))
             removed += len(run)
         self.used_units -= removed * self.units_per_chunk
@@ -229,6 +241,9 @@ class Tier:
 
     def reserve(self, runs: Runs) -> bool:
         """Take room for chunks that are on their way; False (nothing taken) where there is none."""
+        if self._miss is not None:
+            for run in runs:
+                self._miss(run)
         if not self.take(count(runs) * self.units_per_chunk):
             return False
         for run in runs:
@@ -240,7 +255,7 @@ class Tier:
         if self.reserve(runs):
             return runs
         free = self.free_units // self.units_per_chunk
-        most = cut(runs, 0, free + count(select_victims(self.policy, count(runs), self.pinned)))
+        most = cut(runs, 0, free + count(select_victims(self.policy, count(runs), self.pinned, self.ready)))
         return most if most and self.reserve(most) else ()
 
     def reserve_or_wait(self, runs: Runs) -> Runs | None:
@@ -317,7 +332,7 @@ class Tier:
             self._doomed.discard(run)
         if not going:
             return
-        self.dropped_chunks += self._remove(going)
+        self.dropped_chunks += self._remove(going, self.policy.remove)
         if self._waiters:
             self._wake_waiters()
 
@@ -349,6 +364,8 @@ class Tier:
             problems.append(f"{self.used_units} units are taken for {resident} chunks and {private_units} other units")
         if self.pinned or self.pending:
             problems.append(f"{len(self.pinned)} pins and {len(self.pending)} reservations are left over")
+        if self.storing_chunks:
+            problems.append(f"{self.storing_chunks} chunks are still being stored")
         if self.in_transit or self._waiters:
             problems.append(f"{self.in_transit} transfers are under way and {len(self._waiters)} callers wait")
         if self.peak_units > self.capacity_units:

@@ -191,6 +191,8 @@ KINDS = [
     "scenarios",
     "stacks",
     "evictions",
+    "placements",
+    "admissions",
     "routers",
     "schedulers",
     "generators",
