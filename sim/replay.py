@@ -120,9 +120,7 @@ def prefix_replay(
     )
 
 
-def prefix_hits(
-    policy: EvictionPolicy, capacity_blocks: int, chains: Iterable[Chain]
-) -> Iterator[tuple[int, int]]:
+def prefix_hits(policy: EvictionPolicy, capacity_blocks: int, chains: Iterable[Chain]) -> Iterator[tuple[int, int]]:
     """Yield for each request the blocks it hits, unbroken from the head of its chain, and those evicted for it.
 
     A request touches the blocks it hits and inserts the others, head first; no block it hit is evicted for it. A prompt

@@ -8,11 +8,11 @@ from heapq import heappop, heappush
 import numpy as np
 
 from sim.arrays import Ints
-from sim.mrc.segments import Visits
+from sim.mrc.segments import Flags, Visits
 
 
-def fifo(visits: Visits, capacity_blocks: int) -> Ints:
-    """Return by visit the blocks that hit in a queue of insertions, each block on its own.
+def fifo(visits: Visits, capacity_blocks: int) -> Flags:
+    """Return by block reference whether it hits in a queue of insertions, each block on its own.
 
     The blocks of a segment hold consecutive places in the queue. If the first was evicted, the miss moves the queue on
     by one and evicts the next, and so on; if it was not, none of the others was.
@@ -26,7 +26,7 @@ def fifo(visits: Visits, capacity_blocks: int) -> Ints:
             place[segment] = gone + capacity_blocks
             gone += sizes[segment]
             missed[visit] = 1
-    return np.where(np.frombuffer(missed, dtype=np.bool_), 0, visits.blocks)
+    return np.repeat(~np.frombuffer(missed, dtype=np.bool_), visits.blocks)
 
 
 def leaf_lru(visits: Visits, capacity_blocks: int) -> Ints:
@@ -135,14 +135,14 @@ def _make_room(heap: list[int], resident: list[int], wanted: int, beyond: int) -
     return gone
 
 
-def belady(visits: Visits, capacity_blocks: int) -> Ints:
-    """Return by visit the blocks that hit where the block goes whose next use is farthest, each block on its own.
+def belady(visits: Visits, capacity_blocks: int) -> Flags:
+    """Return by block reference whether it hits where the block goes whose next use is farthest, each on its own.
 
-    Every miss inserts its block, as in libCacheSim. What is not used again takes the place of nothing but itself.
+    Every miss inserts its block, as in libCacheSim. A resident block that is not used again gives way to any other, so
+    only those that are used again are counted.
     """
     sizes = visits.blocks.tolist()
-    positions = np.cumsum(visits.blocks) - visits.blocks
-    at = positions.tolist()
+    at = (np.cumsum(visits.blocks) - visits.blocks).tolist()
     kept = bytearray(int(visits.blocks.sum()))  # by reference: whether its block was kept since the one before
     heap: list[int] = []  # visits to come that find blocks, the last one first
     live = 0  # resident blocks that will be used again
@@ -170,7 +170,7 @@ def belady(visits: Visits, capacity_blocks: int) -> Ints:
             kept[place + offset] = 1
             if not offset:
                 heappush(heap, -following)
-    return np.add.reduceat(np.frombuffer(kept, dtype=np.int8), positions, dtype=np.int64)
+    return np.frombuffer(kept, dtype=np.bool_)
 
 
 def _drop_farthest(heap: list[int], kept: bytearray, at: list[int], sizes: list[int]) -> None:
