@@ -49,10 +49,11 @@ def print_curves(question: Question, *, plot: str | None, as_json: bool) -> None
     wanted = _listed("--capacities", question.capacities) if question.capacities is not None else []
     kv_bytes_per_token = _kv_bytes_per_token(question)
     sizes = [_size(text, kv_bytes_per_token) for text in wanted]
-    with Progress("mrc") as progress:
+    with Progress("read") as progress:
         visits = _read(question, progress)
-        block_bytes = kv_bytes_per_token * visits.block_tokens
-        capacities = _capacities(sizes, visits, block_bytes)
+    block_bytes = kv_bytes_per_token * visits.block_tokens
+    capacities = _capacities(sizes, visits, block_bytes)
+    with Progress(f"replayed for {len(policies) * len(capacities)} points") as progress:
         points = list(_points(question, visits, policies, capacities, progress))
     rows = [_row(point, block_bytes) for point in points]
     counted = len(visits.ends) - _first_counted(question, visits)

@@ -16,6 +16,18 @@ from sim.runs import STRAND_BITS, Chain, Runs
 _PROGRESS_EVERY: Final = 256  # requests
 
 
+def check_replayable(policy: str) -> None:
+    """Raise what making the policy for a replay raises: before the trace is read, which may take minutes."""
+    context = PolicyContext(
+        capacity_chunks=1,
+        now_s=lambda: 0.0,
+        position=lambda _: 0,
+        generation=lambda _: 1,
+        future=KnownFuture([(range(1),)], lambda: 0),
+    )
+    make_policy(policy, context)
+
+
 class PolicyReplays:
     """Replays of one trace, one at a time.
 

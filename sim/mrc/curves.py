@@ -10,20 +10,19 @@ from typing import Final
 
 import numpy as np
 
-from models.errors import InputError, UnknownNameError
+from models.errors import InputError
 from sim.arrays import Ints
 from sim.mrc import by_segment
-from sim.mrc.by_policy import PolicyReplays
+from sim.mrc.by_policy import PolicyReplays, check_replayable
 from sim.mrc.segments import Flags, Visits
 from sim.mrc.stack_distances import leaf_distances, plain_distances
-from sim.policies.base import EVICTION
 from sim.policies.making import is_unbounded
 
 HASHMAP: Final = "hashmap"
 LEAF_CONSTRAINED: Final = "leaf_constrained"
 STRUCTURES: Final = (HASHMAP, LEAF_CONSTRAINED)
 
-# Replayed here in a form of their own, whether or not a class of that name is registered.
+# Replayed in forms of their own.
 _OWN: Final = ("belady", "fifo", "lru")
 
 
@@ -73,17 +72,10 @@ class Point:
         return self.hit_bytes / self.bytes if self.bytes else self.hit_ratio_tokens
 
 
-def known_policies() -> list[str]:
-    """Return the names of all policies that a curve can be drawn of."""
-    return sorted({*_OWN, *EVICTION.names()})
-
-
 def check_policy(name: str) -> None:
-    """Raise UnknownNameError where no policy is called *name*, InputError where its class cannot be loaded."""
-    if ":" in name:
-        EVICTION.get(name)
-    elif name not in known_policies():
-        raise UnknownNameError("eviction policy", name, known_policies())
+    """Raise UnknownNameError where no policy is called *name*, InputError where it cannot be replayed without time."""
+    if name not in _OWN:
+        check_replayable(name)
 
 
 def structure_of(policy: str, structure: str | None) -> str:
@@ -125,7 +117,9 @@ class Curves:
         if first_counted >= len(visits.ends):
             raise InputError(f"{first_counted} requests to warm up leave none of {len(visits.ends)} to count")
         if not visits.request_blocks[first_counted:].any():
-            raise InputError(f"no request after the {first_counted} that warm up has a block, so there is nothing to count")
+            raise InputError(
+                f"no request after the {first_counted} that warm up has a block, so there is nothing to count"
+            )
         self._visits = visits
         self._plain = plain
         self._structure = structure

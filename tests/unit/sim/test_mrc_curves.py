@@ -152,11 +152,21 @@ def test_a_policy_is_told_time_place_and_future(seeing: list[Any]) -> None:
     assert [note[4] for note in seeing[1:4]] == [[3], [4], [1 << 62]]
 
 
+def test_the_clock_is_that_of_the_trace() -> None:
+    # What was stored 130 s ago has expired, what was stored 60 s ago has not.
+    visits = full([1], *([2], [3]) * 3, *([4], [5]) * 3, [1], [5])
+    for plain in (True, False):
+        curves = Curves(visits, plain=plain, first_counted=13)
+        assert [curves.point(name, 9).hit_blocks for name in ("ttl", "infinite")] == [1, 2]
+
+
 def test_names() -> None:
-    check_policy("belady")
-    check_policy(LRU_BY_CLASS)
+    for name in ("belady", "lru", "ttl", "belady-prefix", LRU_BY_CLASS):
+        check_policy(name)
+    with pytest.raises(InputError, match="needs the time to compute a chunk"):
+        check_policy("gdsf-kv")
     with pytest.raises(UnknownNameError, match="did you mean 'belady'"):
-        check_policy("beladi")
+        check_policy("beladyy")
     with pytest.raises(InputError, match="has no Nothing"):
         check_policy("sim.policies.eviction:Nothing")
 
