@@ -117,9 +117,7 @@ class Curves:
         if first_counted >= len(visits.ends):
             raise InputError(f"{first_counted} requests to warm up leave none of {len(visits.ends)} to count")
         if not visits.request_blocks[first_counted:].any():
-            raise InputError(
-                f"no request after the {first_counted} that warm up has a block, so there is nothing to count"
-            )
+            raise InputError(f"after {first_counted} requests to warm up none has a block: there is nothing to count")
         self._visits = visits
         self._plain = plain
         self._structure = structure

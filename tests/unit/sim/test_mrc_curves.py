@@ -52,10 +52,10 @@ def seeing(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
             notes.append(context.capacity_chunks)
 
         def miss(self, run: range) -> None:
-            assert self.context.now_s and self.context.position and self.context.generation and self.context.future
-            uses = [use for _, use in self.context.future.next_uses(run)]
-            places = [self.context.position(key) for key in run], [self.context.generation(key) for key in run]
-            notes.append((self.context.now_s(), self.context.future.now, *places, uses))
+            told: Any = self.context  # all of it is there
+            uses = [use for _, use in told.future.next_uses(run)]
+            places = [told.position(key) for key in run], [told.generation(key) for key in run]
+            notes.append((told.now_s(), told.future.now, *places, uses))
 
     module = ModuleType("seen")
     module.Seeing = Seeing  # type: ignore[attr-defined]  # a module made for this test
