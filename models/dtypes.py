@@ -21,6 +21,10 @@ WEIGHT_BYTES: Final[Mapping[str, float]] = MappingProxyType(
     }
 )
 KV_BYTES: Final[Mapping[str, int]] = MappingProxyType({"bf16": 2, "fp16": 2, "fp8": 1})
+# How a tier may hold KV. fp8: one byte an element, scales are one a tensor or head (vLLM, docs/features/quantization/
+# quantized_kvcache.md: half of bf16). int4: four bits, and a 16-bit scale and zero point for each 32 elements (KIVI,
+# arXiv 2402.02750, with the group size of its experiments).
+HELD_KV_BYTES: Final[Mapping[str, float]] = MappingProxyType({"fp8": 1.0, "int4": 0.5 + 4.0 / 32})
 STATE_BYTES: Final[Mapping[str, int]] = MappingProxyType({"fp32": 4, "bf16": 2, "fp16": 2})
 
 # The arithmetic that a weight format is multiplied in where the GPU has units for it; where it has none,

@@ -3,13 +3,22 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Iterable
+from bisect import bisect_right
+from collections.abc import Callable, Iterable
+from functools import partial
+from itertools import accumulate
+from random import Random
+from typing import Final
+
+import numpy as np
 
 from models.accelerator import Accelerator, load_accelerator
 from models.errors import ScenarioError
 from models.llm import Llm, load_llm
+from models.prefill import prefill_time_s
 from models.roofline import StepCost, kv_capacity_bytes, step_cost
 from models.step_table import StepTable, load_step_table
+from scenarios.choices import create
 from scenarios.loader import resolved
 from scenarios.loads import Loads
 from scenarios.schema import Engine, Scenario
@@ -20,11 +29,15 @@ from sim.engine.front_end import FrontEndSettings
 from sim.engine.replica import Replica
 from sim.engine.settings import EngineSettings
 from sim.engine.vllm_defaults import engine_defaults
-from sim.policies.base import ROUTING
+from sim.policies.base import ROUTING, SCHEDULING
 from sim.recording import OccupancyLog, RequestLog, TokenIntervals, TransferLog
 from sim.results.result import SimulationResult
 from sim.simulation import Measurement, Progress, Simulation
 from sim.workload.phases import Phase
+
+_ROUTER_STREAM: Final = 1 << 16
+"""Random streams, by spawn key; those of the workload are counted from 0."""
+_PRIORITY_STREAM: Final = _ROUTER_STREAM + 1
 
 
 def simulate(scenario: Scenario, *, progress: Progress | None = None) -> SimulationResult:
@@ -55,13 +68,14 @@ def build(scenario: Scenario) -> Simulation:
     loads = Loads(scenario)
     sizes = geometry(scenario, llm, loads.chunk_tokens)
     settings, hbm_bytes = _engine(scenario, llm, accelerator, sizes)
-    topology = Topology(scenario, accelerator, sizes, hbm_bytes)
+    cost = _step_times(scenario, llm, accelerator)
+    prefill_s = partial(prefill_time_s, cost, budget=settings.max_num_batched_tokens, window_tokens=llm.window_tokens)
+    topology = Topology(scenario, accelerator, sizes, hbm_bytes, prefill_s)
     clock = Clock()
     network, meter = topology.network(clock)
     pools = topology.pools()
     transfers, log, occupancy = TransferLog(list(pools)), RequestLog(list(pools)), OccupancyLog(list(pools))
     intervals = TokenIntervals()
-    cost = _step_times(scenario, llm, accelerator)
     replicas = [
         Replica(
             index=index,
@@ -71,6 +85,7 @@ def build(scenario: Scenario) -> Simulation:
             hbm=pool,
             hierarchy=hierarchy,
             intervals=intervals,
+            scheduling=create(SCHEDULING, scenario.engine.scheduling),
         )
         for index, (pool, hierarchy) in enumerate(
             zip(topology.hbm, topology.hierarchies(clock, network, transfers), strict=True)
@@ -79,12 +94,13 @@ def build(scenario: Scenario) -> Simulation:
     cluster = Cluster(
         clock=clock,
         replicas=replicas,
-        router=ROUTING.create(scenario.cluster.router),
+        router=create(ROUTING, scenario.cluster.router, random=_random(scenario, _ROUTER_STREAM)),
         front_end=_front_end(scenario.engine),
         log=log,
         occupancy=occupancy,
         tiers=pools,
         prefixes=topology.prefixes,
+        priority_of=_priorities(scenario),
     )
     phases = loads.phases()
     caveats = {llm.name: llm.caveats, accelerator.name: accelerator.caveats} | topology.caveats
@@ -104,6 +120,26 @@ def build(scenario: Scenario) -> Simulation:
         seed=scenario.run.seed,
         warnings=[*loads.warnings, *_caveat_lines(caveats.items())],
     )
+
+
+def _random(scenario: Scenario, *stream: int) -> Random:
+    """Return a random stream of the run that has nothing to do with any other."""
+    return Random(int(np.random.SeedSequence(scenario.run.seed, spawn_key=stream).generate_state(1, np.uint64)[0]))
+
+
+def _priorities(scenario: Scenario) -> Callable[[int], int] | None:
+    """Return what draws a session's priority: by its number, so that it is the same in every variant of a run."""
+    shares = scenario.workload.priorities
+    if shares is None:
+        return None
+    limits = list(accumulate(shares))
+    last = len(shares) - 1
+
+    def priority_of(session: int) -> int:
+        drawn = _random(scenario, _PRIORITY_STREAM, session).random()
+        return min(bisect_right(limits, drawn), last)
+
+    return priority_of
 
 
 def _front_end(engine: Engine) -> FrontEndSettings:

@@ -9,11 +9,11 @@ from models.errors import InputError
 from models.link import load_link
 from models.llm import load_llm
 from models.storage import Device, load_device
-from scenarios.schema import Scenario, TierSpec
+from scenarios import choices
+from scenarios.choices import Path, Problem
+from scenarios.schema import Scenario
+from scenarios.tier_spec import TierSpec
 from scenarios.workload import Load
-
-Path = list[str | int]
-Problem = tuple[Path, str]
 
 
 def check_names(scenario: Scenario) -> Iterator[Problem]:
@@ -35,11 +35,21 @@ def check_names(scenario: Scenario) -> Iterator[Problem]:
 
 def _registered_names(scenario: Scenario) -> Iterator[Problem]:
     # On use: the registries import every policy and reader, which a schema does not need.
-    from sim.policies.base import EVICTION, ROUTING
+    from sim.policies.base import ADMISSION, EVICTION, PLACEMENT, ROUTING, SCHEDULING
+    from sim.policies.placement import writes_of
 
-    yield from _tried(["cluster", "router"], partial(ROUTING.get, scenario.cluster.router))
+    yield from choices.problems(ROUTING, scenario.cluster.router, ["cluster", "router"])
+    yield from choices.problems(SCHEDULING, scenario.engine.scheduling, ["engine", "scheduling"])
     for name, tier in scenario.tiers.items():
-        yield from _tried(["tiers", name, "eviction"], partial(EVICTION.get, tier.eviction))
+        yield from choices.problems(EVICTION, tier.eviction, ["tiers", name, "eviction"])
+        if tier.admission is not None:
+            yield from choices.problems(ADMISSION, tier.admission, ["tiers", name, "admission"])
+        problems = list(choices.problems(PLACEMENT, tier.placement, ["tiers", name, "placement"]))
+        yield from problems
+        if not problems:
+            yield from _tried(["tiers", name, "placement"], partial(writes_of, choices.named(tier.placement)[0]))
+            if tier.inclusion == "exclusive":
+                yield from _exclusive_problems(scenario, name, tier)
     if scenario.engine.weight_dtype is not None:
         yield from _tried(["engine", "weight_dtype"], partial(weight_element_bytes, scenario.engine.weight_dtype))
     loads: list[tuple[Path, Load]] = [(["workload"], scenario.workload)]
@@ -53,6 +63,20 @@ def _registered_names(scenario: Scenario) -> Iterator[Problem]:
             from sim.synthetic import GENERATORS
 
             yield from _tried([*path, "synthetic", "generator"], partial(GENERATORS.get, load.synthetic.generator))
+
+
+def _exclusive_problems(scenario: Scenario, name: str, tier: TierSpec) -> Iterator[Problem]:
+    """Yield what would keep an exclusive tier from getting back what it gave away."""
+    from sim.policies.placement import writes_of
+
+    path: Path = ["tiers", name, "inclusion"]
+    if writes_of(choices.named(tier.placement)[0]) != "at-eviction":
+        yield path, f"exclusive needs placement: write-back; tiers.{name}.placement is another"
+    if tier.promotion not in {None, "never"}:
+        yield path, f"exclusive needs promotion: never; tiers.{name}.promotion is {tier.promotion}"
+    faster = [key for key, other in scenario.tiers.items() if other.page_cache_of is None]
+    if faster.index(name) == 1 and not scenario.engine.prefix_caching:
+        yield path, "exclusive needs engine.prefix_caching: without it HBM keeps nothing that it could give back"
 
 
 def _tried(path: Path, look_up: Callable[[], object]) -> Iterator[Problem]:

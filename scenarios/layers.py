@@ -6,9 +6,11 @@ from importlib.resources.abc import Traversable
 from pathlib import Path
 
 from models.errors import ScenarioError, UnknownNameError, did_you_mean
+from scenarios.choices import CHOICE_KEYS
 from scenarios.document import Node, read_file, read_value
 from scenarios.problems import located
-from scenarios.schema import LinkSpec, TierSpec, Transfer
+from scenarios.schema import LinkSpec, Transfer
+from scenarios.tier_spec import TierSpec
 
 # Replaced as a whole by a file that has them: half of one workload and half of another mean nothing.
 _REPLACED_WHOLE = frozenset({"workload"})
@@ -91,6 +93,8 @@ def merge(under: Node, over: Node, *, path: tuple[str, ...] = ()) -> Node:
     both_mappings = isinstance(under.value, dict) and isinstance(over.value, dict)
     if not both_mappings or (path and path[-1] in _REPLACED_WHOLE):
         return over
+    if _is_choice(path) and set(under.value) != set(over.value):
+        return over  # another policy, which knows nothing of the parameters of the first
     keys = list(under.value) + [key for key in over.value if key not in under.value]
     if path == ("tiers",) and set(over.value) >= set(under.value):
         keys = list(over.value)
@@ -107,6 +111,12 @@ def merge(under: Node, over: Node, *, path: tuple[str, ...] = ()) -> Node:
         else:
             merged[key] = merge(lower, upper, path=(*path, key))
     return Node(merged, over.where, over.folder)
+
+
+def _is_choice(path: Sequence[str]) -> bool:
+    """Whether a policy stands here: a name, or a name over its parameters."""
+    names_part = len(path) == 2 and path[0] in {"tiers", "links"}
+    return bool(path) and path[-1] in CHOICE_KEYS and not names_part
 
 
 def override(root: Node, text: str) -> Node:
@@ -140,6 +150,8 @@ def _set(node: Node, path: Sequence[str], value: Node, label: str, above: tuple[
             raise ScenarioError(label, f"{'.'.join(above)} is a list; '{head}' must be one of: {allowed}")
         items[index] = _set(items[index], rest, value, label, (*above, head)) if rest else value
         return Node(items, node.where, node.folder)
+    if _is_choice(above):
+        node = _chosen(node, head)
     if node.value is not None and not isinstance(node.value, dict):
         raise ScenarioError(label, f"{'.'.join(above)} is {node.value!r} and has no keys below it")
     if node.value is None and head.isdigit():
@@ -156,6 +168,12 @@ def _set(node: Node, path: Sequence[str], value: Node, label: str, above: tuple[
     else:
         children[head] = value
     return Node(children, node.where, node.folder)
+
+
+def _chosen(node: Node, name: str) -> Node:
+    """Return a policy as its name over the parameters it has so far; none where another one stands there."""
+    same = isinstance(node.value, dict) and name in node.value
+    return Node({name: node.value[name] if same else Node({}, node.where)}, node.where, node.folder)
 
 
 def _names(items: Sequence[Node]) -> list[str | None]:

@@ -74,10 +74,12 @@ def _describe(detail: ErrorDetails, model: type[BaseModel]) -> tuple[list[str | 
         allowed = [str(choice) for choice in _choices(model, path)]
         hint = did_you_mean(value, allowed) if isinstance(value, str) else ""
         return path, f"is {_shown(value)}{hint} (allowed: {', '.join(allowed)})"
-    return path, _plain_problem(detail, context)
+    return path, plain_problem(detail)
 
 
-def _plain_problem(detail: ErrorDetails, context: Mapping[str, Any]) -> str:
+def plain_problem(detail: ErrorDetails) -> str:
+    """Return what is wrong with a value, without its place."""
+    context: Mapping[str, Any] = detail.get("ctx") or {}
     kind, value = detail["type"], _shown(detail.get("input"))
     if kind in _BOUNDS:
         key, words = _BOUNDS[kind]

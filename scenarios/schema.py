@@ -9,10 +9,10 @@ from typing import Literal
 
 from pydantic import Field, model_validator
 
-from scenarios.quantity import Bytes, BytesPerS, Part, Seconds, refuse
+from scenarios.choices import Choice
+from scenarios.quantity import BytesPerS, Part, Seconds, refuse
+from scenarios.tier_spec import TierSpec, check_hbm
 from scenarios.workload import Workload
-
-Scope = Literal["worker", "replica", "node", "shared"]
 
 # Dots separate the keys of a --set path, so a name must not hold one.
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]*")
@@ -36,7 +36,9 @@ class Cluster(Part):
     switch: str | None = Field(
         default=None, description="Switch between the nodes and remote tiers, a port a node; null: no limit."
     )
-    router: str = Field(default="round-robin", description="Router name, or package.module:Class.")
+    router: Choice = Field(
+        default="round-robin", description="Router name, or package.module:Class; {name: {parameter: value}} sets more."
+    )
 
     @model_validator(mode="after")
     def _fills_a_node(self) -> "Cluster":
@@ -62,6 +64,11 @@ class Engine(Part):
     max_num_batched_tokens: int | None = Field(default=None, ge=1, description="Token budget of a step.")
     max_num_seqs: int | None = Field(default=None, ge=1, description="Requests running at once in a replica.")
     max_model_len: int | None = Field(default=None, ge=1, description="Longest prompt and output together, tokens.")
+    scheduling: Choice = Field(
+        default="fcfs",
+        description="In which order waiting requests are admitted, or package.module:Class; {name: {parameter: value}} "
+        "sets more.",
+    )
     prefix_caching: bool = Field(default=True, description="Blocks of ended requests stay in HBM for later ones.")
     mixed_step_factor: float = Field(
         default=1.0, ge=1, description="Factor on the time of steps that mix prefill and decode."
@@ -127,49 +134,6 @@ class Transfer(Part):
         default="tail-first", description="Which end of a prefix becomes the oldest where all of it was used at once."
     )
     min_load_tokens: int = Field(default=0, ge=0, description="A hit shorter than this is computed, not loaded.")
-
-
-class TierSpec(Part):
-    """One tier. The first is hbm, and takes capacity, eviction and structure only."""
-
-    device: str | None = Field(
-        default=None, description="Storage catalogue name or the path of an entry (.yaml); null for hbm only."
-    )
-    count: int = Field(default=1, ge=1, description="Devices striped together, in each place that the scope says.")
-    ports: int | None = Field(default=None, ge=1, description="Network ports in use; null: the device's default.")
-    drives: int | None = Field(default=None, ge=1, description="Drives in the box; null: the device's default.")
-    capacity: Bytes | None = Field(
-        default=None, gt=0, description="Bytes for KV, of each worker where the scope is worker."
-    )
-    scope: Scope | None = Field(
-        default=None, description="Who shares one instance of the tier; null: follows the device."
-    )
-    eviction: str = Field(default="lru", description="Eviction policy, or package.module:Class.")
-    structure: Literal["hashmap", "leaf_constrained"] = Field(
-        default="hashmap", description="leaf_constrained: a chunk goes only after all that continue it."
-    )
-    placement: Literal["write-through", "write-back", "none"] = Field(
-        default="write-through",
-        description="When computed KV is written here: at once, when the tier above evicts it, never.",
-    )
-    promotion: Literal["always", "never"] | None = Field(
-        default=None, description="Whether KV read from a slower tier is kept here; null: memory always, storage never."
-    )
-    index: Literal["process", "filesystem"] = Field(
-        default="filesystem", description="process: the index is lost at a restart and unseen by other replicas."
-    )
-    transport: str | None = Field(
-        default=None,
-        description="Link entry of the protocol (nvmeof-rdma, nvmeof-tcp): its delivered share and latency hold "
-        "for the ports; null: the device's own share.",
-    )
-    gds: bool = Field(default=False, description="GPUDirect Storage: no copy through host memory.")
-    page_cache_of: str | None = Field(
-        default=None, description="This tier is the host's page cache of that later tier."
-    )
-    on_full: Literal["drop", "wait"] = Field(
-        default="drop", description="What a store does when nothing can be evicted."
-    )
 
 
 class LinkSpec(Part):
@@ -240,10 +204,13 @@ class Scenario(Part):
             if not _NAME.fullmatch(name):
                 raise refuse(("tiers", name), "a tier's name is letters, digits, - and _, and begins with a letter")
             if position == 0:
-                _check_hbm(tier)
+                check_hbm(tier)
                 continue
             if tier.device is None:
                 raise refuse(("tiers", name), "device is missing; only hbm has none")
+            if tier.encoding is not None and tier.encoding.format == self.engine.kv_dtype:
+                problem = f"is {tier.encoding.format}, as the engine's KV is (engine.kv_dtype)"
+                raise refuse(("tiers", name, "encoding", "format"), problem)
             if tier.page_cache_of is not None:
                 self._check_page_cache(name, tier.page_cache_of, names[position + 1 :])
 
@@ -251,6 +218,11 @@ class Scenario(Part):
         key = ("tiers", name, "page_cache_of")
         if target not in later:
             raise refuse(key, f"is '{target}'; must name a tier below {name}: {', '.join(later) or 'there is none'}")
+        for name_of_key in ("admission", "encoding", "max_store_backlog"):
+            if getattr(self.tiers[name], name_of_key) is not None:
+                raise refuse(("tiers", name, name_of_key), "is not for a page cache: the kernel keeps what it reads")
+        if self.tiers[name].inclusion != "inclusive":
+            raise refuse(("tiers", name, "inclusion"), "is not for a page cache: the kernel keeps what it reads")
         if self.tiers[target].gds:
             raise refuse(key, f"is '{target}', which has gds: GPUDirect reads bypass the page cache")
 
@@ -265,10 +237,3 @@ class Scenario(Part):
         if measured is not None and measured not in names:
             listed = ", ".join(names) or "the workload has none"
             raise refuse(("run", "measure"), f"is '{measured}'; must name a phase: {listed}")
-
-
-def _check_hbm(tier: TierSpec) -> None:
-    allowed = {"capacity", "eviction", "structure"}
-    for key, field in TierSpec.model_fields.items():
-        if key not in allowed and getattr(tier, key) != field.default:
-            raise refuse(("tiers", "hbm", key), f"hbm takes only {', '.join(sorted(allowed))}")

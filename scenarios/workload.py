@@ -1,5 +1,6 @@
 """The workload of a scenario: what is sent to the replicas, and when."""
 
+from math import isclose
 from typing import Annotated, Final, Literal
 
 from pydantic import Field, model_validator
@@ -178,17 +179,28 @@ class Phase(Load):
         return self
 
 
+Share = Annotated[float, Field(ge=0, le=1)]
+
+
 class Workload(Load):
     """What is sent: exactly one of trace, synthetic, closed_loop, wave, poisson and phases."""
 
     phases: Annotated[tuple[Phase, ...], AS_TUPLE] | None = Field(
         default=None, min_length=1, description="Loads one after another."
     )
+    priorities: Annotated[tuple[Share, ...], AS_TUPLE] | None = Field(
+        default=None,
+        min_length=1,
+        description="Shares of the sessions with priority 0 (most urgent), 1, ..., drawn at random; null: all alike. "
+        "engine.scheduling: priority heeds it.",
+    )
 
     @model_validator(mode="after")
     def _is_one_load(self) -> "Workload":
         given = self._given() + (["phases"] if self.phases is not None else [])
         self._check_given(given, ", ".join([*_KINDS, "phases"]))
+        if self.priorities is not None and not isclose(sum(self.priorities), 1.0, abs_tol=1e-6):
+            raise refuse(("priorities",), f"add up to {sum(self.priorities):g}; shares must add up to 1")
         names: set[str] = set()
         for index, phase in enumerate(self.phases or ()):
             if phase.name in names:

@@ -40,6 +40,8 @@ class Cluster:
         All pools by tier name, fastest tier first.
     prefixes : PrefixTree
         Names the chunks of all prompts.
+    priority_of : callable or None
+        Returns the priority of a session, or of a request that has none, by its number; None: all are alike.
     """
 
     def __init__(
@@ -53,6 +55,7 @@ class Cluster:
         occupancy: OccupancyLog,
         tiers: Mapping[str, Sequence[Tier]],
         prefixes: PrefixTree,
+        priority_of: Callable[[int], int] | None = None,
     ) -> None:
         self.clock = clock
         self.replicas = list(replicas)
@@ -64,6 +67,7 @@ class Cluster:
         self._max_model_len = front_end.max_model_len
         self._occupancy = occupancy
         self._prefixes = prefixes
+        self._priority_of = priority_of
         self._front_ends = [FrontEnd(clock, front_end) for _ in self.replicas]
         self._next_sample_s = 0.0
         self.submitted = 0
@@ -91,6 +95,9 @@ class Cluster:
 
         ``chunks`` are ids of the prompt's full chunks, head first: equal ids mean equal prompts up to their end.
         """
+        priority = 0
+        if self._priority_of is not None:
+            priority = self._priority_of(session_id if session_id >= 0 else self.submitted)
         request = Request(
             request_id=self.submitted,
             session_id=session_id,
@@ -100,6 +107,7 @@ class Cluster:
             chunks=self._prefixes.chain(chunks),
             arrived_at_s=self.clock.now_s,
             tiers=len(self.tiers),
+            priority=priority,
             on_end=on_end,
         )
         self.submitted += 1

@@ -23,13 +23,18 @@ class Registry(Generic[T]):
         Package whose modules are imported at the first look-up, so that a new file in it registers itself.
     requires : sequence of str
         Methods that a class must have; checked when it is registered and when it is loaded from elsewhere.
+    supplied : sequence of str
+        Arguments that the run gives to a class that has them, such as its random numbers; no scenario sets them.
     """
 
-    def __init__(self, kind: str, *, package: str | None = None, requires: Sequence[str] = ()) -> None:
+    def __init__(
+        self, kind: str, *, package: str | None = None, requires: Sequence[str] = (), supplied: Sequence[str] = ()
+    ) -> None:
         self.kind = kind
         self._classes: dict[str, type[T]] = {}
         self._package = package
         self._requires = tuple(requires)
+        self.supplied = frozenset(supplied)
 
     def register(self, name: str) -> Callable[[C], C]:
         """Return a class decorator that adds the class as *name*.

@@ -193,6 +193,25 @@ class RunCounts:
             at, place = end, place + 1
         return parts
 
+    def at_least(self, run: range, least: int) -> list[range]:
+        """Return the parts of an ascending ``run`` that are counted ``least`` times or more (``least`` above 0)."""
+        steps = self._steps.get(run.start >> STRAND_BITS)
+        if steps is None:
+            return []
+        bounds, counts = steps
+        parts: list[range] = []
+        for place in range(max(bisect_right(bounds, run.start), 1), len(bounds)):
+            low, high = max(bounds[place - 1], run.start), min(bounds[place], run.stop)
+            if low >= high:
+                break
+            if counts[place - 1] < least:
+                continue
+            if parts and parts[-1].stop == low:
+                parts[-1] = range(parts[-1].start, high)
+            else:
+                parts.append(range(low, high))
+        return parts
+
     def _change(self, steps: tuple[list[int], list[int]], run: range, by: int) -> list[range]:
         """Count the keys of ``run`` by so much more or less; return the parts that are at 0 now."""
         bounds, counts = steps

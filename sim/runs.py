@@ -58,7 +58,7 @@ def cut(runs: Runs, start: int, stop: int) -> list[range]:
     """Return the chunks from position ``start`` up to ``stop``, as runs."""
     found = []
     for run in runs:
-        if stop <= 0 or stop <= start:
+        if stop <= max(start, 0):
             break
         length = len(run)
         if start < length:

@@ -292,19 +292,24 @@ class Simulation:
         cluster = self.cluster
         silent = int(np.count_nonzero(requests["output_tokens"] == 0))
         if silent:
-            notes.append(f"{silent} of {cluster.submitted} requests have no output: each ends when its prompt is computed")
+            notes.append(
+                f"{silent} of {cluster.submitted} requests have no output: each ends when its prompt is computed"
+            )
         if cluster.rejected:
             notes.append(
                 f"{cluster.rejected} of {cluster.submitted} requests rejected: longer than engine.max_model_len or "
                 "than the KV cache in HBM"
             )
-        unstaged = sum(r.hierarchy.unstaged_chunks for r in cluster.replicas)
+        unstaged = sum(r.hierarchy.loads.unstaged_chunks for r in cluster.replicas)
         if unstaged:
             notes.append(f"{unstaged} chunks were read without staging room in memory, so they were not kept there")
         for name, pools in cluster.tiers.items():
             refused = sum(t.refused_chunks for t in pools)
             if refused:
                 notes.append(f"{refused} chunks were not stored in {name}: nothing there could be evicted")
+            skipped = sum(t.skipped_chunks for t in pools)
+            if skipped:
+                notes.append(f"{skipped} chunks were not stored in {name}: too much was being written to it")
         note = self.transfers.note()
         if note:
             notes.append(note)

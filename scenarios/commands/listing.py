@@ -70,10 +70,28 @@ def _evictions() -> Registry[Any]:
     return EVICTION
 
 
+def _placements() -> Registry[Any]:
+    from sim.policies.base import PLACEMENT
+
+    return PLACEMENT
+
+
+def _admissions() -> Registry[Any]:
+    from sim.policies.base import ADMISSION
+
+    return ADMISSION
+
+
 def _routers() -> Registry[Any]:
     from sim.policies.base import ROUTING
 
     return ROUTING
+
+
+def _schedulers() -> Registry[Any]:
+    from sim.policies.base import SCHEDULING
+
+    return SCHEDULING
 
 
 def _generators() -> Registry[Any]:
@@ -89,7 +107,15 @@ def _trace_formats() -> Registry[Any]:
 
 
 REGISTRIES: Final[Mapping[str, Callable[[], Registry[Any]]]] = MappingProxyType(
-    {"evictions": _evictions, "routers": _routers, "generators": _generators, "trace-formats": _trace_formats}
+    {
+        "evictions": _evictions,
+        "placements": _placements,
+        "admissions": _admissions,
+        "routers": _routers,
+        "schedulers": _schedulers,
+        "generators": _generators,
+        "trace-formats": _trace_formats,
+    }
 )
 """The kinds that are classes, with how to find their registry."""
 KINDS: Final[Mapping[str, Callable[[], list[Row]]]] = MappingProxyType(

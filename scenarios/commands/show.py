@@ -2,7 +2,7 @@
 
 import inspect
 import sys
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from typing import Any
 
 import yaml
@@ -99,7 +99,7 @@ def _plugin(plural: str, name: str) -> dict[str, Any]:
     return {
         "name": name,
         "class": f"{cls.__module__}:{cls.__qualname__}",
-        "parameters": dict(_parameters(cls)),
+        "parameters": dict(_parameters(cls, registry.supplied)),
         "description": inspect.getdoc(cls) or "",
     }
 
@@ -110,6 +110,8 @@ def _print_plugin(found: dict[str, Any]) -> None:
     sys.stdout.write(f"\n{found['description']}\n")
 
 
-def _parameters(cls: type[Any]) -> Iterator[tuple[str, str]]:
+def _parameters(cls: type[Any], supplied: Collection[str]) -> Iterator[tuple[str, str]]:
     for name, parameter in inspect.signature(cls).parameters.items():
+        if name in supplied:
+            continue
         yield name, "(required)" if parameter.default is parameter.empty else str(parameter.default)

@@ -48,6 +48,7 @@ class Links:
             self._add_network(replica)
             for part in parts:
                 self._add_device(part, replica)
+                self._add_codec(part, replica)
             self._add_host_memory(replica)
         self._refuse_unused_overrides()
 
@@ -71,6 +72,10 @@ class Links:
         if part.has_ports:
             return f"{part.name}.drives{self._places.suffix(part, replica)}"
         return self.ports(part, replica)
+
+    def codec(self, part: Part, replica: int) -> str:
+        """Return the workers of a replica as they encode and decode the KV of a tier."""
+        return f"{part.name}.codec{self._places.replica_suffix(replica)}"
 
     def memory(self, replica: int) -> str:
         """Return the link of the memory that staging and bounce buffers of a replica live in."""
@@ -128,12 +133,25 @@ class Links:
         medium = Link(self.medium(part, replica), device.read_bytes_per_s, device.write_bytes_per_s, device.duplex)
         self._add(medium, family, device.read_latency_s, device.write_latency_s)
 
+    def _add_codec(self, part: Part, replica: int) -> None:
+        """Add the workers as a link of its own, over which KV goes as the engine holds it.
+
+        What moves is decoded while more of it is read, chunk by chunk: a chunk's time is the latency.
+        """
+        encoding, workers = part.encoding, self._sizes.workers
+        if encoding is None or part.is_page_cache:
+            return
+        link = Link(self.codec(part, replica), encoding.decode_bandwidth * workers, encoding.encode_bandwidth * workers)
+        chunk_bytes = self._sizes.chunk_bytes * self._sizes.replication
+        latencies_s = chunk_bytes / link.read_bytes_per_s, chunk_bytes / link.write_bytes_per_s
+        self._add(link, f"{part.name}.codec", *latencies_s)
+
     def _add_host_memory(self, replica: int) -> None:
         """Add the memory of bounce buffers where no tier of the scenario is memory."""
         if any(part.is_host_memory for part in self._parts):
             return
         # A write-back from one device to another passes through memory, also where GPUs reach both directly.
-        between_devices = any(part.spec.placement == "write-back" for part in self._parts[1:])
+        between_devices = any(part.writes == "at-eviction" for part in self._parts[1:])
         if not between_devices and all(part.spec.gds for part in self._parts):
             return
         memory = load_device(_HOST_MEMORY).configure()

@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import ceil
 from typing import Final
 
+from models.dtypes import HELD_KV_BYTES, kv_element_bytes
 from models.llm import Llm
 from models.storage import DeviceCost, load_device
-from scenarios.schema import Cluster, Scenario, TierSpec
+from scenarios.choices import named
+from scenarios.schema import Cluster, Scenario
+from scenarios.tier_spec import Encoding, TierSpec
+from sim.policies.base import Writes
+from sim.policies.placement import writes_of
 
 _REMOTE: Final = frozenset({"array", "object"})
 """Device classes that stand outside the nodes."""
@@ -35,6 +41,10 @@ class Geometry:
     replication: float
     workers: int
 
+    def held_bytes(self, part: Part) -> int:
+        """Return the bytes of one chunk as a tier holds it, stored once [B]."""
+        return self.chunk_bytes if part.encoding is None else ceil(self.chunk_bytes * part.encoded_ratio)
+
     @property
     def pieces(self) -> float:
         """Different pieces that the workers hold of a chunk: one a GPU, or fewer where KV is replicated."""
@@ -55,13 +65,26 @@ def geometry(scenario: Scenario, llm: Llm, chunk_tokens: int) -> Geometry:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Part:
-    """A tier below HBM: its place in the list, what the scenario says of it, and its device as configured."""
+    """A tier below HBM: its place in the list, what the scenario says of it, and its device as configured.
+
+    ``encoding`` is how it holds KV (a page cache: as its tier does), ``encoded_ratio`` what that leaves of each byte.
+    """
 
     name: str
     index: int
     spec: TierSpec
     device: DeviceCost
     scope: str
+    writes: Writes
+    encoding: Encoding | None = None
+    encoded_ratio: float = 1.0
+
+    def holds_alike(self, other: Part) -> bool:
+        """Whether KV goes from one to the other as it is."""
+        mine, its = self.encoding, other.encoding
+        if mine is None or its is None:
+            return mine is its
+        return mine.format == its.format and self.encoded_ratio == other.encoded_ratio
 
     @property
     def is_memory(self) -> bool:
@@ -93,7 +116,9 @@ class Part:
         """Whether what was read from slower tiers is kept here."""
         if self.is_page_cache:
             return False  # the kernel decides what it keeps: all that it reads or writes
-        return self.is_memory if self.spec.promotion is None else self.spec.promotion == "always"
+        if self.spec.promotion is None:
+            return self.is_memory and self.spec.inclusion == "inclusive"
+        return self.spec.promotion != "never"
 
 
 def parts_of(scenario: Scenario) -> list[Part]:
@@ -105,8 +130,25 @@ def parts_of(scenario: Scenario) -> list[Part]:
         assert spec.device is not None  # the schema lets only hbm go without
         device = load_device(spec.device).configure(spec.count, spec.ports, spec.drives)
         scope = spec.scope or ("shared" if device.device_class in _REMOTE else "node")
-        parts.append(Part(name=name, index=index, spec=spec, device=device, scope=scope))
+        encoding = scenario.tiers[spec.page_cache_of or name].encoding
+        part = Part(
+            name=name,
+            index=index,
+            spec=spec,
+            device=device,
+            scope=scope,
+            writes=writes_of(named(spec.placement)[0]),
+            encoding=encoding,
+            encoded_ratio=1.0 if encoding is None else _encoded_ratio(encoding, scenario.engine.kv_dtype),
+        )
+        parts.append(part)
     return parts
+
+
+def _encoded_ratio(encoding: Encoding, kv_dtype: str) -> float:
+    if encoding.ratio is not None:
+        return encoding.ratio
+    return HELD_KV_BYTES[encoding.format] / kv_element_bytes(kv_dtype)
 
 
 @dataclass(frozen=True, slots=True)

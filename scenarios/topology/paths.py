@@ -56,7 +56,7 @@ class Paths:
         link = self._links.by_name[medium]
         # The link's rates: they may be the scenario's own.
         device = replace(part.device, read_bytes_per_s=link.read_bytes_per_s, write_bytes_per_s=link.write_bytes_per_s)
-        piece_bytes = self._sizes.chunk_bytes / self._sizes.pieces
+        piece_bytes = self._sizes.held_bytes(part) / self._sizes.pieces
         if direction == READ:
             return device.read_limit_bytes_per_s(piece_bytes)
         return device.write_limit_bytes_per_s(piece_bytes, sustained=sustained)
@@ -76,8 +76,32 @@ class Paths:
 
     # Legs ------------------------------------------------------------------------------------------------------------
 
-    def _leg(self, network: FlowNetwork, hops: Sequence[Hop], software: SoftwarePath) -> Leg:
-        return Leg(network.path(hops), self._sizes.chunk_bytes, software, self._sizes.pieces)
+    def _leg(self, network: FlowNetwork, hops: Sequence[Hop], software: SoftwarePath, form: Part) -> Leg:
+        return Leg(network.path(hops), self._sizes.held_bytes(form), software, self._sizes.pieces)
+
+    # Encodings: a leg counts bytes as one tier holds them; what crosses a link in another form counts for more or less.
+
+    def _codec(self, part: Part, replica: int, direction: int, form: Part) -> list[Hop]:
+        """Return the hop at which KV is decoded from (or encoded as) what a tier holds, on a leg of ``form``."""
+        if part.encoding is None:
+            return []
+        owner = part if part.spec.page_cache_of is None else self._named(part.spec.page_cache_of)
+        passes = self._sizes.replication * self._sizes.chunk_bytes / self._sizes.held_bytes(form)
+        return [Hop(self._links.codec(owner, replica), direction, passes)]
+
+    def _in_form(self, hops: Sequence[Hop], part: Part, form: Part) -> list[Hop]:
+        """Return hops that KV crosses as ``part`` holds it, on a leg of ``form``."""
+        share = self._sizes.held_bytes(part) / self._sizes.held_bytes(form)
+        return [hop if share == 1.0 else replace(hop, passes=hop.passes * share) for hop in hops]
+
+    def _stop(self, part: Part) -> Part:
+        """Return whose form KV takes in the memory that it is staged in, the part itself where that is none other."""
+        memory = next((p for p in self._parts if p.is_host_memory), None)
+        behind = memory is not None and memory.index < part.index and not part.is_host_memory and not part.spec.gds
+        return memory if memory is not None and behind and not memory.holds_alike(part) else part
+
+    def _named(self, name: str) -> Part:
+        return next(part for part in self._parts if part.name == name)
 
     def _dma(self, hops: Sequence[Hop]) -> SoftwarePath:
         return SoftwarePath(in_flight=_DMA, software_s=self._links.latency_s(hops))
@@ -108,24 +132,27 @@ class Paths:
         host = self._host_hop(replica, READ)
         device = self.device_hops(part, replica, READ)
         if part.spec.gds or part.is_host_memory:
-            hops = [*device, host]
-            return (self._leg(network, hops, self._reader(part, hops)),)
-        cache_copies = self._cache_copies(part)
+            hops = [*device, host, *self._codec(part, replica, READ, part)]
+            return (self._leg(network, hops, self._reader(part, hops), part),)
+        memory, cache_copies, stop = self._links.memory(replica), self._cache_copies(part), self._stop(part)
+        recoded = [] if stop is part else self._codec(part, replica, READ, part)
         if self._transfer.staging == "pipelined":
-            hops = [*device, *self._through_memory(replica, 1 + cache_copies), host]
-            return (self._leg(network, hops, self._reader(part, hops)),)
+            staged = self._in_form([Hop(memory, WRITE), Hop(memory, READ), host], stop, part)
+            decoded = self._codec(stop, replica, READ, part)
+            hops = [*device, *self._through_memory(replica, cache_copies), *recoded, *staged, *decoded]
+            return (self._leg(network, hops, self._reader(part, hops), part),)
         # Store-and-forward: everything is in host memory before the copy into HBM begins.
-        memory = self._links.memory(replica)
-        into = [*device, *self._through_memory(replica, cache_copies), Hop(memory, WRITE)]
-        out = [Hop(memory, READ), host]
-        return self._leg(network, into, self._reader(part, into)), self._leg(network, out, self._dma(out))
+        staged = self._in_form([Hop(memory, WRITE)], stop, part)
+        into = [*device, *self._through_memory(replica, cache_copies), *recoded, *staged]
+        out = [Hop(memory, READ), host, *self._codec(stop, replica, READ, stop)]
+        return self._leg(network, into, self._reader(part, into), part), self._leg(network, out, self._dma(out), stop)
 
     def write_leg(
         self, network: FlowNetwork, part: Part, replica: int, source: Part | None, write_cache: WriteCache | None
     ) -> Leg:
         """Return the stage that feeds a tier from HBM (``source`` None) or from another tier."""
         hops = self._write_hops(part, replica, source)
-        leg = self._leg(network, hops, self._writer(part, hops))
+        leg = self._leg(network, hops, self._writer(part, hops), part)
         if write_cache is not None:
             leg.write_cache = write_cache
             leg.sustained_path = network.path(self._write_hops(part, replica, source, sustained=True))
@@ -134,9 +161,13 @@ class Paths:
     def _write_hops(self, part: Part, replica: int, source: Part | None, *, sustained: bool = False) -> list[Hop]:
         target = self.device_hops(part, replica, WRITE, sustained=sustained)
         if source is None:
-            origin, buffered = [self._host_hop(replica, WRITE)], False
+            encoded = self._codec(part, replica, WRITE, part)
+            origin, buffered = [*encoded, self._host_hop(replica, WRITE)], False
         else:
-            origin, buffered = self.device_hops(source, replica, READ), source.is_memory
+            origin, buffered = self._in_form(self.device_hops(source, replica, READ), source, part), source.is_memory
+            if not source.holds_alike(part):
+                decoded = self._codec(source, replica, READ, part)
+                origin += [*decoded, *self._codec(part, replica, WRITE, part)]
         if part.is_memory or (source is None and part.spec.gds):
             return [*origin, *target]
         copies = (0 if buffered else 1) + self._cache_copies(part)
@@ -147,6 +178,8 @@ class Paths:
         names = {hop.link for hop in self.device_hops(part, replica, READ)} | {self._links.host_link(replica)}
         if not part.spec.gds and not part.is_memory:
             names.add(self._links.memory(replica))
+        for form in (part, self._stop(part)):
+            names |= {hop.link for hop in self._codec(form, replica, READ, form)}
         return names
 
 

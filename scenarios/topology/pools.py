@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from models.errors import ScenarioError
-from scenarios.schema import Scenario, TierSpec
+from scenarios.choices import create
+from scenarios.schema import Scenario
+from scenarios.tier_spec import TierSpec
 from scenarios.topology.parts import Geometry, Part, Places
 from sim.policies.base import EVICTION, EvictionPolicy
 from sim.policies.leaf import constrain_to_leaves
@@ -100,7 +102,7 @@ class Pools:
     # Making them -----------------------------------------------------------------------------------------------------
 
     def _policy(self, spec: TierSpec) -> EvictionPolicy:
-        policy = EVICTION.create(spec.eviction)
+        policy = create(EVICTION, spec.eviction)
         return constrain_to_leaves(policy) if spec.structure == "leaf_constrained" else policy
 
     def _parent_of(self, spec: TierSpec) -> ParentOf | None:
@@ -130,11 +132,12 @@ class Pools:
         where = f"tiers.{part.name}.capacity"
         if capacity is None:
             raise ScenarioError(where, f"is missing, and the catalogue knows none for {part.device.name}")
+        held_bytes = sizes.held_bytes(part)
         if part.scope == "worker":
-            units = int(capacity // (sizes.chunk_bytes * sizes.replication / sizes.workers))
-            chunk_bytes = sizes.chunk_bytes * sizes.replication
+            units = int(capacity // (held_bytes * sizes.replication / sizes.workers))
+            chunk_bytes = held_bytes * sizes.replication
         else:
-            units, chunk_bytes = int(capacity // sizes.chunk_bytes), float(sizes.chunk_bytes)
+            units, chunk_bytes = int(capacity // held_bytes), float(held_bytes)
         if units < 1:
             raise ScenarioError(where, f"is {capacity:g} B; must hold at least one chunk of {chunk_bytes:g} B")
         tail_first = self._scenario.transfer.insertion == "tail-first"

@@ -2,19 +2,28 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+
 from models.accelerator import Accelerator
+from scenarios.choices import create
 from scenarios.schema import Scenario
+from scenarios.tier_spec import TierSpec
 from scenarios.topology.links import Links
-from scenarios.topology.parts import Geometry, Places, parts_of
+from scenarios.topology.parts import Geometry, Part, Places, parts_of
 from scenarios.topology.paths import Paths
 from scenarios.topology.pools import Pools
 from sim.clock import Clock
+from sim.policies.base import ADMISSION, PLACEMENT, AdmissionPolicy
 from sim.prefix_tree import PrefixTree
 from sim.recording import LinkMeter, TransferLog
-from sim.tiers.attached import AttachedTier
+from sim.runs import Runs
+from sim.tiers.attached import AttachedTier, keys_below
+from sim.tiers.gate import Gate, SecondTouch
 from sim.tiers.hierarchy import KvHierarchy
 from sim.tiers.tier import Tier
 from sim.transfers.flows import FlowNetwork
+
+_Rules = tuple[Callable[[Runs], Runs] | None, Gate | None, SecondTouch | None]
 
 
 class Topology:
@@ -30,6 +39,8 @@ class Topology:
         Chunk sizes.
     hbm_bytes : int
         KV cache in HBM of one replica [B].
+    prefill_s : callable or None
+        Returns the time to compute the first so many tokens of a prompt [s], for filters that ask.
 
     Raises
     ------
@@ -37,13 +48,23 @@ class Topology:
         If a tier holds no chunk, or a link or scope does not fit the cluster.
     """
 
-    def __init__(self, scenario: Scenario, accelerator: Accelerator, sizes: Geometry, hbm_bytes: int) -> None:
+    def __init__(
+        self,
+        scenario: Scenario,
+        accelerator: Accelerator,
+        sizes: Geometry,
+        hbm_bytes: int,
+        prefill_s: Callable[[int], float] | None = None,
+    ) -> None:
         self._transfer = scenario.transfer
+        self._sizes = sizes
+        self._prefill_s = prefill_s
         self._places = Places.of(scenario.cluster)
         self._parts = parts_of(scenario)
         self._pools = Pools(scenario, sizes, self._places, self._parts, hbm_bytes)
         self._links = Links(scenario, accelerator, sizes, self._places, self._parts)
         self._paths = Paths(scenario.transfer, sizes, self._links, self._parts)
+        self._rules: dict[Tier, _Rules] = {}
         staging = (position for position, part in enumerate(self._parts) if part.is_host_memory)
         self._staging = next(staging, None)
 
@@ -89,7 +110,10 @@ class Topology:
         return [self._hierarchy(clock, network, log, replica) for replica in range(self._places.replicas)]
 
     def _hierarchy(self, clock: Clock, network: FlowNetwork, log: TransferLog, replica: int) -> KvHierarchy:
-        attached = [self._attach(network, position, replica) for position in range(len(self._parts))]
+        attached = [self._attach(clock, network, position, replica) for position in range(len(self._parts))]
+        for position, view in enumerate(attached):
+            if self._parts[position].spec.inclusion == "exclusive":
+                self._wire_exclusion(attached, position, view)
         hierarchy = KvHierarchy(
             clock=clock,
             network=network,
@@ -109,9 +133,24 @@ class Topology:
         above = self._above(position)
         pool = self.hbm[replica] if above is None else self._pools.of(self._parts[above], replica)
         if pool.spill is None:  # a pool that several replicas share is wired by the first of them
-            upper_keeps_views = above is not None and self._pools.keeps_views(self._parts[above])
-            keeps_views = upper_keeps_views and self._pools.keeps_views(self._parts[position])
+            keeps_views = self._both_keep_views(above, position)
             pool.spill = hierarchy.write_back(pool, view, keeps_views=keeps_views).spill
+
+    def _wire_exclusion(self, attached: Sequence[AttachedTier], position: int, view: AttachedTier) -> None:
+        """Let a tier give up what the next faster one has taken over."""
+        above = self._above(position)
+        if above is None:
+            view.leaves_for_hbm = True
+        else:
+            keeps_views = self._both_keep_views(above, position)
+            attached[above].on_kept = lambda keys: view.tier.drop(
+                [keys_below(run, view, keeps_views=keeps_views) for run in keys]
+            )
+
+    def _both_keep_views(self, above: int | None, position: int) -> bool:
+        """Whether a tier and one above it tell the chunks of different replicas apart (HBM need not)."""
+        keeps_views, parts = self._pools.keeps_views, self._parts
+        return above is not None and keeps_views(parts[above]) and keeps_views(parts[position])
 
     def _above(self, position: int) -> int | None:
         """Return the next faster tier that holds chunks of its own, None for HBM."""
@@ -123,34 +162,64 @@ class Topology:
     def _feeder(self, position: int) -> int | None:
         """Return the tier that a tier's writes come from, None for HBM."""
         part, staging = self._parts[position], self._staging
-        if part.spec.placement == "write-back":
+        if part.writes == "at-eviction":
             return self._above(position)
         if self._is_behind_staging(position) and staging is not None:
-            return staging if self._parts[staging].spec.placement == "write-through" else None
+            return staging if self._parts[staging].writes == "at-use" else None
         return None
 
     def _is_behind_staging(self, position: int) -> bool:
         part = self._parts[position]
         return self._staging is not None and position > self._staging and not part.spec.gds
 
-    def _attach(self, network: FlowNetwork, position: int, replica: int) -> AttachedTier:
+    def _attach(self, clock: Clock, network: FlowNetwork, position: int, replica: int) -> AttachedTier:
         part, pools = self._parts[position], self._pools
         spec = part.spec
         feeder = self._feeder(position)
         source = None if feeder is None else self._parts[feeder]
         write_leg = self._paths.write_leg(network, part, replica, source, pools.write_cache(part, replica))
-        return AttachedTier(
-            tier=pools.of(part, replica),
+        pool = pools.of(part, replica)
+        attached = AttachedTier(
+            tier=pool,
             key_offset=pools.key_offset(part, replica),
             read_legs=self._paths.read_legs(network, part, replica),
             write_leg=write_leg,
             fed_from_staging=feeder is not None and feeder == self._staging,
             # GPUs copy straight from memory, also from a second tier of it.
             stages=self._is_behind_staging(position) and not part.is_host_memory,
-            write_through=spec.placement == "write-through" and not part.is_page_cache,
-            write_back=spec.placement == "write-back",
+            write_through=part.writes == "at-use" and not part.is_page_cache,
+            write_back=part.writes == "at-eviction",
             promote=part.promotes,
             waits_when_full=spec.on_full == "wait",
             page_cache=pools.page_cache(part, replica),
             everywhere=part.scope == "shared" and spec.index == "filesystem",
+            is_memory=part.is_memory,
         )
+        # What several replicas share has one memory, that of the first of them.
+        if pool not in self._rules:
+            self._rules[pool] = self._make_rules(clock, part, attached)
+        attached.selects, attached.gate, attached.touches = self._rules[pool]
+        return attached
+
+    def _make_rules(self, clock: Clock, part: Part, view: AttachedTier) -> _Rules:
+        """Return what decides which chunks enter a pool."""
+        spec, pool = part.spec, view.tier
+        selects = getattr(create(PLACEMENT, spec.placement), "used", None) if view.write_through else None
+        gate = None
+        if spec.admission is not None or spec.max_store_backlog is not None:
+            gate = Gate(pool, admission=self._admission(clock, spec, view), most_under_way_bytes=spec.max_store_backlog)
+        return selects, gate, SecondTouch() if spec.promotion == "second-touch" else None
+
+    def _admission(self, clock: Clock, spec: TierSpec, view: AttachedTier) -> AdmissionPolicy | None:
+        if spec.admission is None:
+            return None
+        known: dict[str, object] = {
+            "capacity_chunks": view.tier.capacity_units,
+            "chunk_tokens": self._sizes.chunk_tokens,
+            "load_s": view.load_s,
+            "now_s": lambda: clock.now_s,
+        }
+        prefill_s, chunk_tokens = self._prefill_s, self._sizes.chunk_tokens
+        if prefill_s is not None:
+            known["recompute_s"] = lambda chunks: prefill_s(chunks * chunk_tokens)
+        return create(ADMISSION, spec.admission, **known)

@@ -195,6 +195,22 @@ class DecodeBatch:
             window_context_tokens=window_context,
         )
 
+    def prefill_s_per_token(self, budget: int) -> float:
+        """Return the time of a prompt token in a step of ``budget`` tokens of one new prompt and nothing else [s]."""
+        cost, window = self._cost, self._window_tokens
+        tokens = context = budget
+        if isinstance(cost, StepTable):  # as far as it was measured
+            tokens = min(budget, cost.tokens[-1])
+            context = min(max(tokens, cost.context_tokens[0]), cost.context_tokens[-1])
+        step_s = cost.step_s(
+            tokens=tokens,
+            pairs=tokens * (tokens + 1) // 2,
+            window_pairs=0 if window is None else _window_sum(tokens, window),
+            context_tokens=context,
+            window_context_tokens=0 if window is None else tokens,
+        )
+        return step_s / tokens
+
     # What steps need -------------------------------------------------------------------------------------------------
 
     def growth(self, first: int, steps: int) -> int:

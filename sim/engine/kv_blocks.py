@@ -9,6 +9,7 @@ from collections.abc import Sequence
 
 from sim.engine.request import Request
 from sim.engine.settings import EngineSettings
+from sim.policies.base import CachedPrefix, TierHit, TierKind
 from sim.runs import Chain, count
 from sim.tiers.attached import Segment
 from sim.tiers.hierarchy import KvHierarchy
@@ -60,6 +61,40 @@ class KvBlocks:
                 hits = segments[-1].end
         return hits * self._chunk_tokens
 
+    def cached_prefix(self, chunks: Chain) -> CachedPrefix:
+        """Return what each tier would serve of an arriving prompt."""
+        hits, chunk_tokens = self.hits(chunks), self._chunk_tokens
+        found = [TierHit("hbm", "hbm", hits * chunk_tokens, 0.0)] if hits else []
+        segments = self._hierarchy.lookup(chunks, hits) if hits < chunks.seen else []
+        if not segments or (segments[-1].end - hits) * chunk_tokens < self._settings.min_load_tokens:
+            return CachedPrefix(found, 0.0)
+        times_s, load_s = self._hierarchy.load_s(segments)
+        for segment, time_s in zip(segments, times_s, strict=True):
+            tier = self._hierarchy.tiers[segment.tier]
+            kind: TierKind = "shared" if tier.everywhere else "memory" if tier.is_memory else "storage"
+            found.append(TierHit(tier.tier.name, kind, (segment.end - segment.start) * chunk_tokens, time_s))
+        return CachedPrefix(found, load_s + self._settings.request_software_s)
+
+    def cached_tokens(self, request: Request) -> int:
+        """Return how many tokens of its target a request would not compute if it were admitted now [tokens]."""
+        hits, limit = self.hits(request.chunks), self._limit(request)
+        cached = min(hits * self._chunk_tokens, limit)
+        return cached + self._loadable(request.chunks, hits, cached, limit)[1]
+
+    def _limit(self, request: Request) -> int:
+        # The last token is always computed, and with it its whole block (vLLM: max_cache_hit_length = num_tokens - 1).
+        return (request.target - 1) // self._block_tokens * self._block_tokens
+
+    def _loadable(self, chunks: Chain, hits: int, cached: int, limit: int) -> tuple[list[Segment], int]:
+        """Return what the tiers below HBM serve beyond ``cached`` tokens, and how many tokens that is."""
+        if cached < limit and hits < len(chunks):
+            segments = self._hierarchy.lookup(chunks, hits)
+            if segments:
+                loaded = min(segments[-1].end * self._chunk_tokens, limit) - cached
+                if loaded >= max(1, self._settings.min_load_tokens):
+                    return segments, loaded
+        return [], 0
+
     def allocate(self, request: Request) -> list[Segment] | None:
         """Take HBM for the whole prompt and decide what is loaded; None (nothing taken) where it does not fit now.
 
@@ -68,8 +103,7 @@ class KvBlocks:
         """
         hbm, chunks, target = self._hbm, request.chunks, request.target
         chunk_tokens, block_tokens = self._chunk_tokens, self._block_tokens
-        # The last token is always computed, and with it its whole block (vLLM: max_cache_hit_length = num_tokens - 1).
-        limit = (target - 1) // block_tokens * block_tokens
+        limit = self._limit(request)
         hits = self.hits(chunks)
         cached = hits * chunk_tokens
         units = -(-target // block_tokens) - hits * self._blocks_per_chunk + self._settings.state_units
@@ -85,14 +119,7 @@ class KvBlocks:
         if not hbm.take(units):
             hbm.unpin(found, wake=False)
             return None
-        segments: list[Segment] = []
-        loaded = 0
-        if cached < limit and hits < len(chunks):
-            segments = self._hierarchy.lookup(chunks, hits)
-            if segments:
-                loaded = min(segments[-1].end * chunk_tokens, limit) - cached
-                if loaded < max(1, self._settings.min_load_tokens):
-                    segments, loaded = [], 0
+        segments, loaded = self._loadable(chunks, hits, cached, limit)
         request.private_units = units
         request.held = found
         request.adopted = hits

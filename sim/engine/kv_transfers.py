@@ -63,7 +63,7 @@ class KvTransfers:
 
         # After its first token (it was preempted), a load is no part of the request's TTFT any more.
         spent_s = [0.0] * len(request.load_tier_s) if request.generated else request.load_tier_s
-        self._hierarchy.load(request.request_id, request.chunks, segments, spent_s, loaded)
+        self._hierarchy.loads.load(request.request_id, request.chunks, segments, spent_s, loaded)
 
     def load_in_turn(self, loads: deque[tuple[Request, list[Segment]]], on_done: Done) -> None:
         """Load several requests one after another (LMCache retrieves the requests of a step so)."""
@@ -96,7 +96,8 @@ class KvTransfers:
                 self._hbm.give(0)  # nothing yet, but a stalled step may look again
             on_left()
 
-        if not self._hierarchy.store(request.request_id, request.to_store, left):
+        used = () if request.generated else request.chunks.runs
+        if not self._hierarchy.stores.store(request.request_id, request.to_store, left, used):
             return False
         self._hbm.in_transit += 1
         request.stores_under_way += 1

@@ -4,7 +4,7 @@ A step takes the running requests first (every decode one token, every partial p
 then admits waiting ones in order while the whole prompt fits in HBM. Loads from lower tiers are either synchronous
 (summed over the step's requests before the forward pass, everybody waits) or asynchronous (the request holds its blocks
 and joins a later step). A request that cannot get a block for its next token preempts the last admitted one, which is
-recomputed.
+recomputed. Another scheduling policy than FCFS changes the order of the waiting ones and whom to preempt.
 
 Sources: vLLM V1 ``v1/core/sched/scheduler.py``; LMCache ``vllm_v1_adapter.py`` for synchronous loads and stores.
 """
@@ -12,6 +12,7 @@ Sources: vLLM V1 ``v1/core/sched/scheduler.py``; LMCache ``vllm_v1_adapter.py`` 
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cached_property
 from math import inf
 from typing import Final
 
@@ -25,6 +26,7 @@ from sim.engine.kv_transfers import KvTransfers
 from sim.engine.request import Request
 from sim.engine.scheduler import Scheduler
 from sim.engine.settings import EngineSettings
+from sim.policies.base import CachedPrefix, SchedulingPolicy
 from sim.recording import TokenIntervals
 from sim.runs import Chain
 from sim.tiers.attached import Segment
@@ -61,6 +63,8 @@ class Replica:
         The tiers below.
     intervals : TokenIntervals
         Takes the inter-token latencies.
+    scheduling : SchedulingPolicy
+        Orders who waits; of this replica only.
     """
 
     def __init__(
@@ -73,6 +77,7 @@ class Replica:
         hbm: Tier,
         hierarchy: KvHierarchy,
         intervals: TokenIntervals,
+        scheduling: SchedulingPolicy,
     ) -> None:
         self.index = index
         self.hbm = hbm
@@ -85,7 +90,7 @@ class Replica:
         self._blocks = KvBlocks(settings, hbm, hierarchy)
         self._batch = DecodeBatch(cost=cost, block_tokens=settings.block_tokens, window_tokens=settings.window_tokens)
         self._jumps = DecodeJumps(self._batch, hbm)
-        self._scheduler = Scheduler(settings, self._blocks, self._batch, self._load_later)
+        self._scheduler = Scheduler(settings, self._blocks, self._batch, self._load_later, scheduling)
         self._transfers = KvTransfers(
             clock=clock,
             hierarchy=hierarchy,
@@ -116,6 +121,16 @@ class Replica:
         """Return how many leading tokens of a prompt this replica has ahead of others [tokens]."""
         self.catch_up()
         return self._blocks.cached_prefix_tokens(chunks)
+
+    def cached_prefix(self, chunks: Chain) -> CachedPrefix:
+        """Return how much of a prompt each tier would serve here."""
+        self.catch_up()
+        return self._blocks.cached_prefix(chunks)
+
+    @cached_property
+    def prefill_s_per_token(self) -> float:
+        """Time of one prompt token in a full step of a prompt's first tokens [s]."""
+        return self._batch.prefill_s_per_token(self.settings.max_num_batched_tokens)
 
     @property
     def waiting_prefill_tokens(self) -> int:
@@ -176,7 +191,7 @@ class Replica:
         if self._short_since_s < now:
             self.room_wait_s += self._short_requests * (now - self._short_since_s)
         self._short_since_s = inf
-        preempted = False
+        preempted = drifts = False
         while batch.n:
             growth = batch.next_growth()
             if not growth or self.hbm.take(growth):
@@ -185,11 +200,12 @@ class Replica:
                 self._state = _STALLED
                 self.hbm.wait_for_room(self._resume)
                 return
-            scheduler.preempt_last(now, self._edge_s)
+            scheduler.preempt(now, self._edge_s)
             self._jumps.forget()
             preempted = True
         if not scheduler.plan(now, admit=not preempted):
             self._short_since_s, self._short_requests = now, len(scheduler.waiting)
+            drifts = scheduler.reorders  # growth evicts what some wait for, and then another one may be first, and fit
             if self.hbm.spill is not None and not self._awaits_room:
                 # Room comes free when a request ends, which pokes; only a write-back says so by itself.
                 self._awaits_room = True
@@ -201,7 +217,7 @@ class Replica:
             self._forward()
         elif batch.n:
             # A step that preempts admits nobody; the next one may, so it is no part of a jump.
-            self._decode(now, jumps=self.settings.decode_jumps and not preempted)
+            self._decode(now, jumps=self.settings.decode_jumps and not (preempted or drifts))
         elif preempted:
             self._schedule_step()  # nobody is left running, so nobody would wake the engine: admit again at once
         else:

@@ -23,6 +23,8 @@ class Request:
         When the client sent it [s].
     tiers : int
         How many tiers there are, HBM included.
+    priority : int
+        How urgent it is: smaller is more urgent.
     on_end : callable or None
         Called with the request when it has ended (closed loops send the next one).
     """
@@ -49,6 +51,7 @@ class Request:
         "phase",
         "position_offset",
         "preemptions",
+        "priority",
         "private_units",
         "prompt_tokens",
         "queue_s",
@@ -72,6 +75,7 @@ class Request:
         chunks: Chain,
         arrived_at_s: float,
         tiers: int,
+        priority: int = 0,
         on_end: Callable[[Request], None] | None = None,
     ) -> None:
         self.request_id = request_id
@@ -81,6 +85,7 @@ class Request:
         self.output_tokens = output_tokens
         self.chunks = chunks
         self.arrived_at_s = arrived_at_s
+        self.priority = priority
         self.on_end = on_end
         self.target = prompt_tokens
         """Tokens to have in HBM before the next token: the prompt, and after a preemption what was generated too."""

@@ -1,7 +1,7 @@
 """Who runs, who waits and what the next step computes: vLLM V1's ``Scheduler.schedule``.
 
-Running requests come first, in the order of their admission; then those whose load has ended; then waiting ones in
-order, while the whole prompt fits in HBM. A step that had to preempt admits nobody.
+Running requests come first, in the order of their admission; then those whose load has ended; then waiting ones in the
+order of the scheduling policy, while the whole prompt fits in HBM. A step that had to preempt admits nobody.
 
 Source: vLLM V1 ``v1/core/sched/scheduler.py``.
 """
@@ -10,14 +10,32 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
+from typing import cast
 
+from models.errors import InvariantError
 from sim.engine.decode_batch import DecodeBatch, Prefill
 from sim.engine.kv_blocks import KvBlocks
 from sim.engine.request import Request
 from sim.engine.settings import EngineSettings
+from sim.policies.base import QueuedRequest, SchedulingPolicy
+from sim.policies.scheduling import Fcfs
 from sim.tiers.attached import Segment
 
 Load = tuple[Request, list[Segment]]
+
+
+class _View:
+    """What a scheduling policy sees of the engine."""
+
+    __slots__ = ("_blocks", "now_s")
+
+    def __init__(self, blocks: KvBlocks) -> None:
+        self._blocks = blocks
+        self.now_s = 0.0
+
+    def cached_tokens(self, request: QueuedRequest) -> int:
+        """Return how many of the request's tokens would not be computed [tokens]."""
+        return self._blocks.cached_tokens(cast("Request", request))
 
 
 class Scheduler:
@@ -33,15 +51,19 @@ class Scheduler:
         Who decodes.
     load_later : callable
         Called with a request that loads asynchronously and its segments; :attr:`loaded` takes it when it is there.
+    policy : SchedulingPolicy
+        Orders who waits and says whom to preempt.
     """
 
     __slots__ = (
         "_batch",
         "_blocks",
         "_load_later",
+        "_policy",
         "_prefilling",
         "_running",
         "_settings",
+        "_view",
         "loaded",
         "loads",
         "waiting",
@@ -55,11 +77,15 @@ class Scheduler:
         blocks: KvBlocks,
         batch: DecodeBatch,
         load_later: Callable[[Request, list[Segment]], None],
+        policy: SchedulingPolicy,
     ) -> None:
         self._settings = settings
         self._blocks = blocks
         self._batch = batch
         self._load_later = load_later
+        # The queue is in the order of arrival by itself.
+        self._policy = None if type(policy) is Fcfs else policy
+        self._view = _View(blocks)
         self._running: dict[Request, None] = {}
         self._prefilling: dict[Request, None] = {}
         self.waiting: deque[Request] = deque()
@@ -77,6 +103,11 @@ class Scheduler:
         request.queued_at_s = now_s
         self.waiting.append(request)
 
+    @property
+    def reorders(self) -> bool:
+        """Whether the first of the queue may be another one at the next step, though nobody has arrived or ended."""
+        return self._policy is not None
+
     def plan(self, now_s: float, *, admit: bool) -> bool:
         """Fill :attr:`work` and :attr:`loads` for the step that begins now; False if a request found no room in HBM."""
         budget = self._settings.max_num_batched_tokens - self._batch.n
@@ -89,6 +120,9 @@ class Scheduler:
         running, waiting, max_num_seqs = self._running, self.waiting, self._settings.max_num_seqs
         while budget > 0 and self.loaded and len(running) < max_num_seqs:
             budget -= self._join(self.loaded.popleft(), budget)
+        if self._policy is not None and len(waiting) > 1 and budget > 0 and len(running) < max_num_seqs:
+            self._view.now_s = now_s
+            waiting = self.waiting = _ordered(self._policy, waiting, self._view)
         while budget > 0 and waiting and len(running) < max_num_seqs:
             request = waiting[0]
             segments = self._blocks.allocate(request)
@@ -132,9 +166,14 @@ class Scheduler:
             del self._prefilling[request]
         return filled
 
-    def preempt_last(self, now_s: float, last_step_ended_s: float) -> None:
-        """Give up the last admitted request's blocks; it is recomputed from the front of the queue."""
-        request, _ = self._running.popitem()
+    def preempt(self, now_s: float, last_step_ended_s: float) -> None:
+        """Give up the blocks of one request (FCFS: the last admitted); it is recomputed from the front of the queue."""
+        if self._policy is None:
+            request, _ = self._running.popitem()
+        else:
+            self._view.now_s = now_s
+            request = _victim(self._policy, list(self._running), self._view)
+            del self._running[request]
         if request in self._prefilling:
             del self._prefilling[request]
             self.waiting_prefill_tokens -= request.target - request.computed
@@ -154,3 +193,20 @@ class Scheduler:
     def remove(self, request: Request) -> None:
         """Forget a request that has ended."""
         del self._running[request]
+
+
+def _ordered(policy: SchedulingPolicy, waiting: deque[Request], view: _View) -> deque[Request]:
+    """Return the queue in the order of the policy; InvariantError if requests are missing or new."""
+    ordered = deque(policy.order(tuple(waiting), view))
+    if len(ordered) != len(waiting) or set(ordered) != set(waiting):
+        name = type(policy).__qualname__
+        raise InvariantError(f"scheduler {name}: order() must return each waiting request once; it lost or added some")
+    return ordered
+
+
+def _victim(policy: SchedulingPolicy, running: list[Request], view: _View) -> Request:
+    """Return whom the policy preempts; InvariantError if that request does not run."""
+    victim = policy.victim(running, view)
+    if victim not in running:
+        raise InvariantError(f"scheduler {type(policy).__qualname__}: victim() must return a running request")
+    return victim

@@ -71,9 +71,18 @@ class Arc(_ArcLists):
         self._asked_again = False  # whether the last miss was on a name of the second list
         self._asked_ghost = False
 
-    def _miss(self, key: int) -> None:
-        if key in self._asked:
-            return
+    def miss(self, run: range) -> None:
+        """Move the target for the chunks asked for that are remembered."""
+        for key in run:
+            if key not in self._asked:
+                self._ask(key)
+
+    def evict(self, run: range) -> None:
+        """Forget chunks that went to make room, and remember their names."""
+        for key in run:
+            self._evict(key)
+
+    def _ask(self, key: int) -> None:
         self._asked_again = key in self._ghosts_again
         self._asked_ghost = self._learn(key)
         if self._asked_ghost:
@@ -84,7 +93,7 @@ class Arc(_ArcLists):
 
     def _insert(self, key: int) -> None:
         if key not in self._asked:
-            self._miss(key)
+            self._ask(key)
         if self._asked.pop(key, None) is None:
             self._once[key] = None
         else:
@@ -132,21 +141,25 @@ class ArcVllm(_ArcLists):
     vllm/v1/kv_offload/cpu/policies/arc.py (vLLM 0.33).
     """
 
-    def _miss(self, key: int) -> None:
-        if self._learn(key):
-            (self._ghosts_once if key in self._ghosts_once else self._ghosts_again).move_to_end(key)
+    def miss(self, run: range) -> None:
+        """Move the target for the chunks asked for that are remembered."""
+        for key in run:
+            if self._learn(key):
+                (self._ghosts_once if key in self._ghosts_once else self._ghosts_again).move_to_end(key)
 
     def _insert(self, key: int) -> None:
         self._once[key] = None
         self._ghosts_once.pop(key, None)
         self._ghosts_again.pop(key, None)
 
-    def _evict(self, key: int) -> None:
-        ghosts = self._ghosts_once if key in self._once else self._ghosts_again
-        self._remove(key)
-        ghosts[key] = None
-        if len(ghosts) > self._capacity:
-            ghosts.popitem(last=False)
+    def evict(self, run: range) -> None:
+        """Forget chunks that went to make room, and remember their names."""
+        for key in run:
+            ghosts = self._ghosts_once if key in self._once else self._ghosts_again
+            self._remove(key)
+            ghosts[key] = None
+            if len(ghosts) > self._capacity:
+                ghosts.popitem(last=False)
 
     def _victims(self) -> Iterator[int]:
         once, again = iter(self._once), iter(self._again)

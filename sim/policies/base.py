@@ -2,10 +2,10 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Final, Protocol
+from typing import Final, Literal, NamedTuple, Protocol, TypeVar
 
 from sim.registry import Registry
-from sim.runs import Chain
+from sim.runs import Chain, Runs
 
 NEVER: Final = 1 << 62
 """Number of the next use of a chunk that nobody will use again."""
@@ -112,6 +112,16 @@ class RoutedRequest(Protocol):
     """What a router sees of a request."""
 
     @property
+    def session_id(self) -> int:
+        """The conversation that it belongs to, below 0 where the workload has none."""
+        ...
+
+    @property
+    def priority(self) -> int:
+        """How urgent it is: smaller is more urgent, 0 where the workload says nothing."""
+        ...
+
+    @property
     def chunks(self) -> Chain:
         """The full chunks of the prompt."""
         ...
@@ -122,8 +132,32 @@ class RoutedRequest(Protocol):
         ...
 
 
+TierKind = Literal["hbm", "memory", "storage", "shared"]
+"""What a router can tell tiers apart by; ``shared`` is one where all replicas reach the same chunks."""
+
+
+class TierHit(NamedTuple):
+    """What one tier serves of a prompt."""
+
+    tier: str
+    """Name in the scenario."""
+    kind: TierKind
+    tokens: int
+    load_s: float
+    """Time to read it into HBM with nobody else on the way [s]; 0 for HBM."""
+
+
+class CachedPrefix(NamedTuple):
+    """What a replica would not have to compute of a prompt."""
+
+    hits: Sequence[TierHit]
+    """From the head of the prompt on, as the replica would load it; a tier may come more than once."""
+    load_s: float
+    """Time until all of it would be in HBM, with nobody else on the way [s]: tiers at once or in turn, as it does."""
+
+
 class ReplicaView(Protocol):
-    """What a router sees of a replica at the moment a request arrives."""
+    """What a router sees of a replica at the moment a request arrives; looking changes nothing."""
 
     @property
     def index(self) -> int:
@@ -152,6 +186,15 @@ class ReplicaView(Protocol):
         """
         ...
 
+    def cached_prefix(self, chunks: Chain) -> CachedPrefix:
+        """Return how much of *chunks* each tier would serve, those that all replicas share included."""
+        ...
+
+    @property
+    def prefill_s_per_token(self) -> float:
+        """Time of one prompt token in a full step of nothing but a prompt's first tokens [s]."""
+        ...
+
 
 class RoutingPolicy(Protocol):
     """Choose the replica of each request. One instance serves one run and may keep state of its own."""
@@ -161,7 +204,114 @@ class RoutingPolicy(Protocol):
         ...
 
 
+class QueuedRequest(Protocol):
+    """What a scheduler sees of a request that waits or runs."""
+
+    @property
+    def request_id(self) -> int:
+        """Its number in the run, in the order of arrival."""
+        ...
+
+    @property
+    def session_id(self) -> int:
+        """The conversation that it belongs to, below 0 where the workload has none."""
+        ...
+
+    @property
+    def priority(self) -> int:
+        """How urgent it is: smaller is more urgent, 0 where the workload says nothing."""
+        ...
+
+    @property
+    def arrived_at_s(self) -> float:
+        """When the client sent it [s]."""
+        ...
+
+    @property
+    def target(self) -> int:
+        """Tokens to have in HBM before its next token: the prompt, and what a preemption took away again [tokens]."""
+        ...
+
+
+Queued = TypeVar("Queued", bound=QueuedRequest)
+
+
+class EngineView(Protocol):
+    """What a scheduler sees of its engine; looking changes nothing."""
+
+    @property
+    def now_s(self) -> float:
+        """The present [s]."""
+        ...
+
+    def cached_tokens(self, request: QueuedRequest) -> int:
+        """Return how many of its ``target`` tokens would not be computed: what HBM and the tiers below hold."""
+        ...
+
+
+class SchedulingPolicy(Protocol):
+    """Order the requests that wait in one engine. One instance serves one replica and may keep state of its own."""
+
+    def order(self, waiting: Sequence[Queued], engine: EngineView) -> Sequence[Queued]:
+        """Return *waiting* in the order of admission: each request once.
+
+        They come as the last call left them, new ones behind, a preempted one in front. Asked before each step that may
+        admit somebody; the first that does not fit in HBM holds up those behind it.
+        """
+        ...
+
+    def victim(self, running: Sequence[Queued], engine: EngineView) -> Queued:
+        """Return whom to preempt when HBM is full, one of *running*, which come in the order of their admission."""
+        del engine
+        return running[-1]
+
+
+Writes = Literal["at-use", "at-eviction", "never"]
+"""When a tier is written: when a prompt is in HBM, when the tier above evicts, or not at all (promotion apart)."""
+
+
+class PlacementPolicy(Protocol):
+    """Say when chunks are written to a tier. One instance serves one pool and may keep state of its own.
+
+    One that writes at use may also have a method ``used(chunks: Runs) -> Runs``. It is called with all chunks of each
+    prompt once it is in HBM for the first time, head first, and returns those that are to be written if the tier lacks
+    them. Without it those are written that HBM served and those that were computed.
+    """
+
+    @property
+    def writes(self) -> Writes:
+        """When the tier is written; an attribute of the class."""
+        ...
+
+
+class AdmissionPolicy(Protocol):
+    """Say which chunks may enter a tier, however they come: stored, written back or promoted.
+
+    One instance serves one pool and may keep state of its own.
+    """
+
+    def use(self, chunks: Runs) -> None:
+        """Note that a prompt with these chunks, all it has, is in HBM for the first time, head first."""
+        ...
+
+    def admit(self, chunks: Runs, room: int, victims: Callable[[int], Runs]) -> Runs:
+        """Return those of *chunks* that may enter, in their order, as parts of the given runs.
+
+        The tier lacks all of them; those that come first are worth most. *room* of them fit without an eviction;
+        ``victims(n)`` returns whom n more would evict, the first to go first (fewer where pins keep the others).
+        """
+        ...
+
+
 EVICTION = Registry[EvictionPolicy](
     "eviction policy", package="sim.policies", requires=("insert", "touch", "remove", "victims")
 )
-ROUTING = Registry[RoutingPolicy]("router", package="sim.policies", requires=("choose",))
+ROUTING = Registry[RoutingPolicy]("router", package="sim.policies", requires=("choose",), supplied=("random",))
+SCHEDULING = Registry[SchedulingPolicy]("scheduler", package="sim.policies", requires=("order", "victim"))
+PLACEMENT = Registry[PlacementPolicy]("placement", package="sim.policies", requires=("writes",))
+ADMISSION = Registry[AdmissionPolicy](
+    "admission filter",
+    package="sim.policies",
+    requires=("use", "admit"),
+    supplied=("capacity_chunks", "chunk_tokens", "load_s", "now_s", "recompute_s"),
+)

@@ -20,7 +20,6 @@ class Gdsf(ChunkPolicy):
         self._uses: dict[int, int] = {}
         self._ranking = Ranking()
         self._base = 0.0  # L
-        self._clock = 0
 
     def cost(self, key: int) -> float:
         """Return what a hit on a chunk saves."""
@@ -33,18 +32,18 @@ class Gdsf(ChunkPolicy):
         self._use(key, self._uses[key] + 1)
 
     def _use(self, key: int, uses: int) -> None:
-        self._clock += 1
         self._uses[key] = uses
-        self._ranking.set(key, self._base + uses * self.cost(key), self._clock)
+        self._ranking.set(key, self._base + uses * self.cost(key))
 
     def _remove(self, key: int) -> None:
         del self._uses[key]
         self._ranking.remove(key)
 
-    def _evict(self, key: int) -> None:
-        del self._uses[key]
-        value, _ = self._ranking.remove(key)
-        self._base = max(self._base, value)
+    def evict(self, run: range) -> None:
+        """Forget chunks that went to make room, and raise the base to what they were worth."""
+        for key in run:
+            del self._uses[key]
+            self._base = max(self._base, self._ranking.remove(key))
 
     def _victims(self) -> Iterator[int]:
         return self._ranking.ordered()

@@ -25,15 +25,15 @@ class Ghosts:
         if len(self.keys) > self.limit:
             self.keys.popitem(last=False)
 
-    def recall(self, key: int) -> bool:
-        """Take a chunk that is asked for out of the list; whether it was there."""
-        if key not in self.keys:
-            return False
-        del self.keys[key]
-        self._recalled[key] = None
-        if len(self._recalled) > self.limit:
-            self._recalled.popitem(last=False)
-        return True
+    def recall(self, run: range) -> None:
+        """Take those of the chunks that are asked for out of the list that are there."""
+        keys = self.keys
+        for key in run:
+            if key in keys:
+                del keys[key]
+                self._recalled[key] = None
+                if len(self._recalled) > self.limit:
+                    self._recalled.popitem(last=False)
 
     def was_recalled(self, key: int) -> bool:
         """Whether a chunk that is inserted now is a ghost, recalled or not; it is none afterwards."""

@@ -61,13 +61,15 @@ class Lirs(ChunkPolicy):
             self._stack[key] = _COLD
         self._bound()
 
-    def _evict(self, key: int) -> None:
-        if key in self._queue and key in self._stack:
-            del self._queue[key]
-            self._stack[key] = _GONE
-            self._gone[key] = None
-        else:
-            self._remove(key)
+    def evict(self, run: range) -> None:
+        """Forget chunks that went to make room; S keeps the names of those in it."""
+        for key in run:
+            if key in self._queue and key in self._stack:
+                del self._queue[key]
+                self._stack[key] = _GONE
+                self._gone[key] = None
+            else:
+                self._remove(key)
 
     def _remove(self, key: int) -> None:
         if key in self._queue:

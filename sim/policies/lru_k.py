@@ -65,13 +65,15 @@ class LruK(ChunkPolicy):
         else:
             del self._few[key]
 
-    def _evict(self, key: int) -> None:
-        uses = self._uses[key]
-        self._remove(key)
-        if self._most_past:
-            self._past[key] = uses
-            if len(self._past) > self._most_past:
-                self._past.popitem(last=False)
+    def evict(self, run: range) -> None:
+        """Forget chunks that went to make room, but not when they were used."""
+        for key in run:
+            uses = self._uses[key]
+            self._remove(key)
+            if self._most_past:
+                self._past[key] = uses
+                if len(self._past) > self._most_past:
+                    self._past.popitem(last=False)
 
     def _victims(self) -> Iterator[int]:
         yield from self._few

@@ -87,6 +87,6 @@ class PriorityLru(ChunkPolicy):
         """Take its priority from each chunk whose time is up; it keeps its last use."""
         while self._ending and self._ending[0][0] <= self._now_s():
             _, key, use = self._ending.popleft()
-            rank = self._ranking.ranks.get(key)
-            if rank is not None and rank[1] == use:
+            entry = self._ranking.entries.get(key)
+            if entry is not None and entry[1] == use:
                 self._ranking.set(key, _DEFAULT_PRIORITY, use)

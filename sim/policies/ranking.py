@@ -6,49 +6,53 @@ from heapq import heapify, heappop, heappush
 _SPARE = 64
 """Entries out of date that are always tolerated."""
 
+Entry = tuple[float, float, int]
+"""A rank, what decides between equals, and the key."""
+
 
 class Ranking:
-    """Keys by rank, lowest first. Ranks must differ; a tuple may end in a number that makes them."""
+    """Keys by rank, lowest first; of equal ranks the one that got it first."""
 
-    __slots__ = ("_heap", "ranks")
+    __slots__ = ("_ahead", "_clock", "_heap", "entries")
 
     def __init__(self) -> None:
-        self.ranks: dict[int, tuple[float, ...]] = {}
-        self._heap: list[tuple[tuple[float, ...], int]] = []
+        self.entries: dict[int, Entry] = {}
+        self._heap: list[Entry] = []
+        self._ahead: list[Entry] = []  # read from the heap before they left, in order
+        self._clock = 0
 
     def __len__(self) -> int:
-        return len(self.ranks)
+        return len(self.entries)
 
     def __contains__(self, key: int) -> bool:
-        return key in self.ranks
+        return key in self.entries
 
-    def set(self, key: int, *rank: float) -> None:
-        """Give a key this rank, whether it had one or not."""
-        self.ranks[key] = rank
+    def set(self, key: int, rank: float, order: float | None = None) -> None:
+        """Give a key this rank, whether it had one or not; *order* decides between equals if given."""
+        if order is None:
+            order = self._clock = self._clock + 1
+        entry = self.entries[key] = (rank, order, key)
         heap = self._heap
-        heappush(heap, (rank, key))
-        if len(heap) > 2 * len(self.ranks) + _SPARE:
-            self._heap = [(rank, key) for key, rank in self.ranks.items()]
+        heappush(heap, entry)
+        if len(heap) > 2 * len(self.entries) + _SPARE:
+            self._heap = list(self.entries.values())
             heapify(self._heap)
+            self._ahead = []
 
-    def remove(self, key: int) -> tuple[float, ...]:
+    def remove(self, key: int) -> float:
         """Take a key out and return its rank; KeyError if it is not there."""
-        return self.ranks.pop(key)
+        return self.entries.pop(key)[0]
 
     def ordered(self) -> Iterator[int]:
-        """Yield the keys, lowest rank first. Entries out of date above the first one are dropped for good."""
-        heap, ranks = self._heap, self.ranks
-        while heap and ranks.get(heap[0][1]) is not heap[0][0]:
-            heappop(heap)
-        if not heap:
-            return
-        yield heap[0][1]
-        # The entries that may come next, by their place in the heap.
-        frontier = [(*heap[at], at) for at in range(1, min(3, len(heap)))]
-        heapify(frontier)
-        while frontier:
-            rank, key, at = heappop(frontier)
-            if ranks.get(key) is rank:
-                yield key
-            for below in range(2 * at + 1, min(2 * at + 3, len(heap))):
-                heappush(frontier, (*heap[below], below))
+        """Yield the keys, lowest rank first. What it reads is kept aside in order, so that each entry costs once."""
+        heap, entries = self._heap, self.entries
+        ahead = self._ahead = [entry for entry in self._ahead if entries.get(entry[2]) is entry]
+        at = 0
+        while heap or at < len(ahead):
+            if at == len(ahead) or (heap and heap[0] < ahead[at]):
+                entry = heappop(heap)
+                if entries.get(entry[2]) is not entry:
+                    continue
+                ahead.insert(at, entry)
+            at += 1
+            yield ahead[at - 1][2]

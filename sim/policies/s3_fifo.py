@@ -37,8 +37,15 @@ class S3Fifo(ChunkPolicy):
         self._share = max(capacity // 10, 1)
         self._ghosts = Ghosts(max(capacity * 9 // 10, 1))
 
-    def _miss(self, key: int) -> None:
-        self._ghosts.recall(key)
+    def miss(self, run: range) -> None:
+        """Look whether the chunks asked for are remembered."""
+        self._ghosts.recall(run)
+
+    def evict(self, run: range) -> None:
+        """Forget chunks that went to make room, and do what their queues did to give them up."""
+        self._has_evicted = True
+        for key in run:
+            self._evict(key)
 
     def _insert(self, key: int) -> None:
         fills = not self._has_evicted and len(self._small) >= self._share
@@ -58,7 +65,6 @@ class S3Fifo(ChunkPolicy):
             del self._main[key]
 
     def _evict(self, key: int) -> None:
-        self._has_evicted = True
         small, main, uses = self._small, self._main, self._uses
         passed: list[tuple[OrderedDict[int, None], int]] = []  # pinned ones that would have gone first
         while True:

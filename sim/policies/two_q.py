@@ -30,8 +30,9 @@ class TwoQ(ChunkPolicy):
         self._most_recent = max(capacity // 4, 1)
         self._ghosts = Ghosts(max(capacity // 2, 1))
 
-    def _miss(self, key: int) -> None:
-        self._ghosts.recall(key)
+    def miss(self, run: range) -> None:
+        """Look whether the chunks asked for are remembered."""
+        self._ghosts.recall(run)
 
     def _insert(self, key: int) -> None:
         (self._kept if self._ghosts.was_recalled(key) else self._recent)[key] = None
@@ -40,10 +41,15 @@ class TwoQ(ChunkPolicy):
         if key not in self._recent:
             self._kept.move_to_end(key)
 
-    def _evict(self, key: int) -> None:
-        if key in self._recent:
-            self._ghosts.add(key)
-        self._remove(key)
+    def evict(self, run: range) -> None:
+        """Forget chunks that went to make room, and remember the names of those from the FIFO."""
+        recent = self._recent
+        for key in run:
+            if key in recent:
+                del recent[key]
+                self._ghosts.add(key)
+            else:
+                del self._kept[key]
 
     def _remove(self, key: int) -> None:
         if key in self._recent:

@@ -62,6 +62,11 @@ class WTinyLfu(ChunkPolicy):
                 return
         raise KeyError(key)
 
+    def evict(self, run: range) -> None:
+        """Forget chunks that went to make room; where one of the main part did, one of the window took its place."""
+        for key in run:
+            self._evict(key)
+
     def _evict(self, key: int) -> None:
         self._fill_main()
         candidate = next(iter(self._window), None)

@@ -72,7 +72,8 @@ class WorkloadAware(ChunkPolicy):
         category.reuses += 1
         category.reuse_time_s += self._at_s - before_s
 
-    def _miss(self, key: int) -> None:
+    def miss(self, run: range) -> None:
+        """Note the time."""
         self._at_s = self._now_s()
 
     def _remove(self, key: int) -> None:

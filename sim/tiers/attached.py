@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from sim.prefix_tree import KEY_MASK
 from sim.runs import Runs, shifted
+from sim.tiers.gate import Gate, SecondTouch
 from sim.tiers.tier import Tier
 from sim.transfers.legs import Leg
 
@@ -38,6 +41,18 @@ class AttachedTier:
         The host's page cache in front of it, which its reads and writes fill.
     everywhere : bool
         Whether all replicas reach the same pool and see the same chunks in it.
+    is_memory : bool
+        Whether it is memory and not drives.
+    selects : callable or None
+        Takes all chunks of a prompt that is in HBM and returns those to write through, where the placement is choosy.
+    gate : Gate or None
+        What chunks must pass to be written.
+    touches : SecondTouch or None
+        What chunks from slower tiers must pass to stay, besides the gate.
+    on_kept : callable or None
+        Called with chunks that have become resident here: an exclusive tier below gives them up.
+    leaves_for_hbm : bool
+        Whether what has been read into HBM leaves this tier.
     """
 
     tier: Tier
@@ -52,10 +67,31 @@ class AttachedTier:
     waits_when_full: bool
     page_cache: Tier | None = None
     everywhere: bool = False
+    is_memory: bool = False
+    selects: Callable[[Runs], Runs] | None = None
+    gate: Gate | None = None
+    touches: SecondTouch | None = None
+    on_kept: Callable[[Runs], None] | None = None
+    leaves_for_hbm: bool = False
 
     def keys(self, chunks: Runs) -> Runs:
         """Return the tier's keys of these chunks."""
         return shifted(chunks, self.key_offset)
+
+    def load_s(self, chunks: int) -> float:
+        """Return the time to read so many chunks into HBM with nobody else on the way [s]."""
+        return sum(chunks * leg.chunk_bytes / leg.ceiling_bytes_per_s(chunks) for leg in self.read_legs)
+
+
+def keys_below(run: range, target: AttachedTier, *, keeps_views: bool) -> range:
+    """Return the keys that chunks of the pool above have in a slower one.
+
+    ``keeps_views`` says whether both tell apart the chunks of different replicas, so that keys are the same in both.
+    """
+    if keeps_views:
+        return run
+    start = (run.start & KEY_MASK) + target.key_offset
+    return range(start, start + len(run))
 
 
 class Segment(NamedTuple):

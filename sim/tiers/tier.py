@@ -57,6 +57,7 @@ class Tier:
         "dropped_chunks",
         "evicted_chunks",
         "expired",
+        "filtered_chunks",
         "hit_tokens",
         "in_transit",
         "index",
@@ -69,7 +70,9 @@ class Tier:
         "read_bytes",
         "ready",
         "refused_chunks",
+        "skipped_chunks",
         "spill",
+        "storing_chunks",
         "tail_first",
         "unit_bytes",
         "units_per_chunk",
@@ -114,6 +117,10 @@ class Tier:
         self.evicted_chunks = 0
         self.dropped_chunks = 0
         self.refused_chunks = 0
+        self.filtered_chunks = 0
+        self.skipped_chunks = 0
+        self.storing_chunks = 0
+        """Chunks that are being written here now; counted where something depends on it."""
         self.hit_tokens = 0
         self.read_bytes = 0.0
         self.write_bytes = 0.0  # all that arrives: stores, write-backs, promotions, what the kernel caches
@@ -357,6 +364,8 @@ class Tier:
             problems.append(f"{self.used_units} units are taken for {resident} chunks and {private_units} other units")
         if self.pinned or self.pending:
             problems.append(f"{len(self.pinned)} pins and {len(self.pending)} reservations are left over")
+        if self.storing_chunks:
+            problems.append(f"{self.storing_chunks} chunks are still being stored")
         if self.in_transit or self._waiters:
             problems.append(f"{self.in_transit} transfers are under way and {len(self._waiters)} callers wait")
         if self.peak_units > self.capacity_units:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from sim.clock import Clock
-from sim.prefix_tree import KEY_MASK
 from sim.recording import TransferLog
 from sim.run_sets import RunSet
 from sim.runs import Runs, ascending, count, cut
-from sim.tiers.attached import AttachedTier, fill_page_cache
+from sim.tiers.attached import AttachedTier, fill_page_cache, keys_below
+from sim.tiers.gate import Gate
 from sim.tiers.tier import Tier
 from sim.transfers.flows import WRITE, FlowNetwork
 from sim.transfers.legs import move
@@ -49,13 +49,6 @@ class WriteBack:
         self._target = target
         self._keeps_views = keeps_views
 
-    def _below(self, run: range) -> range:
-        """Return the keys that chunks of the tier above have below."""
-        if self._keeps_views:
-            return run
-        start = (run.start & KEY_MASK) + self._target.key_offset
-        return range(start, start + len(run))
-
     def spill(self, victims: Runs) -> Runs:
         """Start saving those victims that the lower tier lacks and return the others, which may go at once.
 
@@ -66,11 +59,13 @@ class WriteBack:
         upper: list[range] = []
         taken = RunSet()  # two views above may hold what is one chunk below
         for victim in map(ascending, reversed(victims)):
-            below = self._below(victim)
+            below = keys_below(victim, self._target, keeps_views=self._keeps_views)
             for part in lower.missing(taken.absent(below)):
                 taken.add(part)
                 wanted.append(part)
                 upper.append(victim[part.start - below.start : part.stop - below.start])
+        if wanted and self._target.gate is not None:
+            wanted, upper = _let_in(self._target.gate, wanted, upper)
         if not wanted:
             return victims
         granted = lower.reserve_or_wait(wanted)
@@ -96,11 +91,15 @@ class WriteBack:
         n_chunks = count(keys)
         n_bytes = n_chunks * target.write_leg.chunk_bytes
         lower.in_transit += 1
+        lower.storing_chunks += n_chunks
         began_s = self._clock.now_s
 
         def written() -> None:
             # In the order in which they were given up above, whichever end of a run enters first.
             lower.arrive(keys if lower.tail_first else keys[::-1])
+            lower.storing_chunks -= n_chunks
+            if target.on_kept is not None:
+                target.on_kept(keys)
             lower.transfer_ended()
             if target.page_cache is not None:
                 fill_page_cache(target.page_cache, keys)
@@ -122,3 +121,20 @@ class WriteBack:
             self._save(upper_keys, granted)
         else:
             self._upper.left(upper_keys)
+
+
+def _let_in(gate: Gate, wanted: list[range], upper: list[range]) -> tuple[list[range], list[range]]:
+    """Return what may go in of ``wanted``, and the same chunks by their keys above."""
+    admitted = gate.let_in(wanted)
+    if admitted is wanted:
+        return wanted, upper
+    let_in = RunSet()
+    for run in admitted:
+        let_in.add(run)
+    below: list[range] = []
+    above: list[range] = []
+    for run, key in zip(wanted, upper, strict=True):
+        for part in let_in.present(run):
+            below.append(part)
+            above.append(key[part.start - run.start : part.stop - run.start])
+    return below, above

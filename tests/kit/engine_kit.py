@@ -21,13 +21,14 @@ INSTANTS = ("arrived_at_s", "admitted_at_s", "first_token_at_s", "finished_at_s"
 
 
 class Row(NamedTuple):
-    """One request: when, how long, and the chunks of its prompt (None: its own, shared with nobody)."""
+    """One request: when, how long, the chunks of its prompt (None: its own, shared with nobody), and its session."""
 
     at_s: float
     prompt_tokens: int
     output_tokens: int
     chunks: Sequence[int] | None = None
     replica: int | None = None
+    session: int | None = None  # None: the number of the row
 
 
 @dataclass(slots=True)
@@ -49,7 +50,7 @@ class Rows:
                     on_done()
 
             return lambda _: cluster.submit(
-                session_id=index,
+                session_id=index if row.session is None else row.session,
                 phase=phase,
                 prompt_tokens=row.prompt_tokens,
                 output_tokens=row.output_tokens,

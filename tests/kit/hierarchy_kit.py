@@ -134,7 +134,7 @@ def load(
         segments = hierarchy.lookup(wanted, 0)
         assert segments[-1].end == len(chunks)
         hierarchy.pin(wanted, segments)
-        hierarchy.load(1, wanted, segments, spent_s, node.note(name))
+        hierarchy.loads.load(1, wanted, segments, spent_s, node.note(name))
 
     node.clock.at(at_s, ARRIVAL, begin)
     return spent_s

@@ -3,6 +3,8 @@
 import json
 from collections.abc import Iterable
 
+from row_trace_samples import ROW_SAMPLES
+
 
 def lines(rows: Iterable[dict[str, object]]) -> str:
     return "".join(json.dumps(row) + "\n" for row in rows)
@@ -53,5 +55,6 @@ SAMPLES = {
     "kv-cache-tester": json.dumps(KV_CACHE_TESTER),
     "kv-cache-tester-delta": lines(KV_CACHE_TESTER_DELTA),
     "mooncake": lines(MOONCAKE),
+    **ROW_SAMPLES,
 }
 """By the name of the format."""

@@ -122,7 +122,8 @@ class Hash64cTrace:
                 if "derived_from" in row:
                     continue
                 session_id = whole(row, "session", most=_MAX_SESSION)
-                sessions.setdefault(session_id, []).append(_row(number, row))
+                sound = _row(number, row)
+                sessions.setdefault(session_id, []).append(sound)
             except BadRowError as error:
                 self.bad_lines.report(f"{self.path}:{number}", str(error))
                 malformed.append(number)

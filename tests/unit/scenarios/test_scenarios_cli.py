@@ -188,7 +188,10 @@ KINDS = [
     "scenarios",
     "stacks",
     "evictions",
+    "placements",
+    "admissions",
     "routers",
+    "schedulers",
     "generators",
     "trace-formats",
 ]

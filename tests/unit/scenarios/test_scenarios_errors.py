@@ -47,8 +47,8 @@ IN_FILE = [
     ),
     (
         "scope: node",
-        "scope: node, placement: 3",
-        ":7: tiers.dram.placement: is 3 (allowed: write-through, write-back, none)",
+        "scope: node, on_full: 3",
+        ":7: tiers.dram.on_full: is 3 (allowed: drop, wait)",
     ),
     ("scope: node", "eviction: lruu", ":7: tiers.dram.eviction: unknown eviction policy 'lruu'; did you mean 'lru'?"),
     (

@@ -107,7 +107,7 @@ def test_a_write_slows_a_read_of_the_same_drive() -> None:
     drive = pool("drive", 1, 9, range(4))
     hierarchy = node.hierarchy(node.drive(drive, fed_from_staging=False), staging=None)
     load(node, hierarchy, range(4))
-    assert hierarchy.store(2, runs(11, 12), node.note("stored"))
+    assert hierarchy.stores.store(2, runs(11, 12), node.note("stored"))
     ended = node.run()
     # One device for both: its time is the sum of the two.
     assert ended["load"] == pytest.approx(0.4 / 2 + 0.2 / 1)
@@ -135,7 +135,7 @@ def test_a_load_waits_for_staging_room_that_another_will_free() -> None:
     load(node, hierarchy, [0, 1, 2], "first")
     load(node, hierarchy, [3, 4, 5, 6], "second", at_s=0.01)
     assert node.run() == {"first": pytest.approx(0.15), "second": pytest.approx(0.15 + 0.2)}
-    assert hierarchy.unstaged_chunks == 0
+    assert hierarchy.loads.unstaged_chunks == 0
     check(dram, drive)
 
 
@@ -151,7 +151,7 @@ def test_many_loads_that_want_more_room_than_there_is_all_end(way: str, promote:
     assert len(ended) == 20
     assert list(ended) == [f"load {number}" for number in range(20)]  # first come, first served
     assert max(ended.values()) > 60 * 0.05 * 0.999  # the drive was busy all the time or waited
-    assert hierarchy.unstaged_chunks == 0
+    assert hierarchy.loads.unstaged_chunks == 0
     check(dram, drive)
 
 
@@ -162,7 +162,7 @@ def test_a_load_passes_unstaged_where_nothing_under_way_frees_room() -> None:
     hierarchy = node.hierarchy(node.dram(dram), node.drive(drive))
     load(node, hierarchy, range(3))
     assert node.run()["load"] == pytest.approx(0.15)
-    assert hierarchy.unstaged_chunks == 2
+    assert hierarchy.loads.unstaged_chunks == 2
     dram.unpin(runs(90, 91, 92))
     check(dram, drive)
 
@@ -174,7 +174,7 @@ def test_a_load_waits_for_a_read_from_memory_that_will_unpin() -> None:
     load(node, hierarchy, [90, 91, 92], "from memory")
     load(node, hierarchy, range(3), "from the drive", at_s=0.01)
     assert node.run() == {"from memory": pytest.approx(0.03), "from the drive": pytest.approx(0.03 + 0.15)}
-    assert hierarchy.unstaged_chunks == 0
+    assert hierarchy.loads.unstaged_chunks == 0
     assert members(dram.ready) == {0, 1, 2}
 
 
@@ -185,7 +185,7 @@ def test_a_load_larger_than_the_staging_pool_ends() -> None:
     load(node, hierarchy, range(3), "first")
     load(node, hierarchy, range(3, 6), "second")
     assert len(node.run()) == 2
-    assert hierarchy.unstaged_chunks == 2
+    assert hierarchy.loads.unstaged_chunks == 2
     check(dram, drive)
 
 

@@ -19,18 +19,18 @@ def test_a_store_leaves_hbm_when_memory_has_it_and_goes_on_to_the_drive() -> Non
     dram, drive = pool("dram", 1, 9), pool("drive", 2, 9)
     hierarchy = node.hierarchy(node.dram(dram), node.drive(drive))
     node.network.on_idle = node.note("all written")
-    assert hierarchy.store(1, runs(1, 2, 3), node.note("left"))
+    assert hierarchy.stores.store(1, runs(1, 2, 3), node.note("left"))
     assert node.run() == {"left": pytest.approx(0.03), "all written": pytest.approx(0.03 + 0.3)}
     assert members(dram.ready) == members(drive.ready) == {1, 2, 3}
     assert (dram.write_bytes, drive.write_bytes) == (3 * CHUNK, 3 * CHUNK)
     check(dram, drive)
-    assert not hierarchy.store(1, runs(1, 2, 3), node.note("nothing to do"))
+    assert not hierarchy.stores.store(1, runs(1, 2, 3), node.note("nothing to do"))
 
 
 def test_the_drive_gets_what_memory_already_had() -> None:
     node = Node()
     dram, drive = pool("dram", 1, 9, [1, 2]), pool("drive", 2, 9)
-    assert not node.hierarchy(node.dram(dram), node.drive(drive)).store(1, runs(1, 2), node.note("left"))
+    assert not node.hierarchy(node.dram(dram), node.drive(drive)).stores.store(1, runs(1, 2), node.note("left"))
     node.run()
     assert members(drive.ready) == {1, 2}
     check(dram, drive)
@@ -40,8 +40,8 @@ def test_memory_keeps_what_the_drive_is_reading_from_it() -> None:
     node = Node()
     dram, drive = pool("dram", 1, 3), pool("drive", 2, 9)
     hierarchy = node.hierarchy(node.dram(dram), node.drive(drive))
-    hierarchy.store(1, runs(1, 2, 3), node.note("first"))
-    node.clock.at(0.05, ARRIVAL, lambda _: hierarchy.store(2, runs(4, 5, 6), node.note("second")) and None)
+    hierarchy.stores.store(1, runs(1, 2, 3), node.note("first"))
+    node.clock.at(0.05, ARRIVAL, lambda _: hierarchy.stores.store(2, runs(4, 5, 6), node.note("second")) and None)
     node.run()
     assert dram.refused_chunks == 3  # all of it is pinned by the write to the drive
     assert "second" not in node.ended_s
@@ -52,8 +52,8 @@ def test_a_store_that_waits_gets_in_when_pins_go() -> None:
     node = Node()
     dram, drive = pool("dram", 1, 3), pool("drive", 2, 9)
     hierarchy = node.hierarchy(node.dram(dram, waits_when_full=True), node.drive(drive))
-    hierarchy.store(1, runs(1, 2, 3), node.note("first"))
-    assert hierarchy.store(2, runs(4, 5, 6), node.note("second"))
+    hierarchy.stores.store(1, runs(1, 2, 3), node.note("first"))
+    assert hierarchy.stores.store(2, runs(4, 5, 6), node.note("second"))
     node.run()
     # The drive has the first three at 0.03 + 0.3; then memory has room.
     assert node.ended_s["second"] == pytest.approx(0.33 + 0.03)
@@ -67,7 +67,7 @@ def test_a_store_waits_for_chunks_on_their_way_without_being_forgotten() -> None
     dram = pool("dram", 1, 3)
     hierarchy = node.hierarchy(node.dram(dram, waits_when_full=True))
     for number in range(4):
-        assert hierarchy.store(number, [range(3 * number, 3 * number + 3)], node.note(f"store {number}"))
+        assert hierarchy.stores.store(number, [range(3 * number, 3 * number + 3)], node.note(f"store {number}"))
     assert list(node.run().values()) == [pytest.approx(0.03 * n) for n in (1, 2, 3, 4)]
     check(dram)
 
@@ -76,8 +76,8 @@ def test_two_requests_with_one_prefix_write_it_once() -> None:
     node = Node()
     dram = pool("dram", 1, 9)
     hierarchy = node.hierarchy(node.dram(dram))
-    assert hierarchy.store(1, runs(1, 2), node.note("one"))
-    assert not hierarchy.store(2, runs(1, 2), node.note("other"))
+    assert hierarchy.stores.store(1, runs(1, 2), node.note("one"))
+    assert not hierarchy.stores.store(2, runs(1, 2), node.note("other"))
     node.run()
     assert dram.write_bytes == 2 * CHUNK
     check(dram)
@@ -90,10 +90,10 @@ def test_writes_beyond_the_drives_buffer_go_at_the_sustained_rate() -> None:
     attached.write_leg.write_cache = WriteCache(2.5 * CHUNK, 0.25 * GB)
     attached.write_leg.sustained_path = node.network.path([Hop("dram", READ), Hop("drive", WRITE, 1.0, 0.25 * GB)])
     hierarchy = node.hierarchy(attached, staging=None)
-    hierarchy.store(1, runs(1, 2, 3, 4), node.note("over"))
+    hierarchy.stores.store(1, runs(1, 2, 3, 4), node.note("over"))
     assert node.run()["over"] == pytest.approx(0.25 / 1 + 0.15 / 0.25)
     # 0.85 s later the buffer has drained (0.25 GB take 1 s to drain, so 37.5 MB are left): one chunk fits again.
-    hierarchy.store(2, runs(5), node.note("quick"))
+    hierarchy.stores.store(2, runs(5), node.note("quick"))
     assert node.run()["quick"] == pytest.approx(0.85 + 0.1)
     check(drive)
 
@@ -211,7 +211,7 @@ def test_victims_wait_for_room_below_that_is_on_its_way() -> None:
     hbm, drive = pool("hbm", 0, 2, [1, 2]), pool("drive", 2, 2)
     lower = node.drive(drive, fed_from_staging=False)
     written_back(node, hbm, lower)
-    assert node.hierarchy(lower, staging=None).store(1, runs(8, 9), node.note("stored"))
+    assert node.hierarchy(lower, staging=None).stores.store(1, runs(8, 9), node.note("stored"))
     assert not hbm.take(2)
     hbm.wait_for_room(node.note("room"))
     assert node.run() == {"stored": pytest.approx(0.2), "room": pytest.approx(0.4)}
@@ -239,7 +239,7 @@ def test_the_page_cache_has_what_was_read_and_written() -> None:
     load(node, hierarchy, [1])
     node.run()
     assert members(cache.ready) == {1}
-    hierarchy.store(2, runs(3), node.note("stored"))
+    hierarchy.stores.store(2, runs(3), node.note("stored"))
     node.run()
     assert members(cache.ready) == {1, 3}
     check(cache, drive)

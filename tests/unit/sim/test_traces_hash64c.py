@@ -110,6 +110,11 @@ def test_malformed_rows(tmp_path, bad, problem):
     assert problem in str(caught.value)
 
 
+def test_a_session_of_malformed_rows_alone_is_left_out(tmp_path):
+    path = write(tmp_path, row(1, 0, [[0, 1]]), row(2, 0, [[0, 1]], session=1, in_tokens_est=0))
+    assert [found.session_id for found in open_trace(path, bad_lines=BadLines(skip=True)).sessions()] == [0]
+
+
 def test_a_file_without_requests(tmp_path):
     with pytest.raises(TraceError, match="the file holds no requests"):
         list(open_trace(write(tmp_path)).records())

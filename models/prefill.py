@@ -1,0 +1,30 @@
+"""How long a prompt takes to compute by itself: the steps of its prefill, added up."""
+
+from models.roofline import StepCost
+from models.step_table import StepTable
+
+
+def prefill_time_s(cost: StepCost | StepTable, tokens: int, *, budget: int, window_tokens: int | None = None) -> float:
+    """Return the time to compute the first *tokens* tokens of a prompt in steps of *budget* tokens, nobody beside [s].
+
+    *window_tokens* is the attention window of windowed layers. Raises ScenarioError where a table of measured steps
+    does not cover one of them.
+    """
+    total_s = 0.0
+    for done in range(0, tokens, budget):
+        new = min(budget, tokens - done)
+        windowed = 0 if window_tokens is None else _windowed(done + new, window_tokens) - _windowed(done, window_tokens)
+        total_s += cost.step_s(
+            tokens=new,
+            pairs=new * done + new * (new + 1) // 2,
+            window_pairs=windowed,
+            context_tokens=done + new,
+            window_context_tokens=0 if window_tokens is None else min(done, window_tokens) + new,
+        )
+    return total_s
+
+
+def _windowed(tokens: int, window_tokens: int) -> int:
+    """Return the (query, key) pairs of the first tokens when each sees a window."""
+    inside = min(tokens, window_tokens)
+    return inside * (inside + 1) // 2 + (tokens - inside) * window_tokens

@@ -1,0 +1,114 @@
+"""What a scenario may say of a tier."""
+
+from typing import Literal
+
+from pydantic import Field, model_validator
+
+from scenarios.choices import Choice
+from scenarios.quantity import Bytes, BytesPerS, Part, refuse
+
+Scope = Literal["worker", "replica", "node", "shared"]
+
+
+class Encoding(Part):
+    """How a tier holds KV, where that is not as the engine does.
+
+    Encoded bytes fill the tier and cross every link between it and the GPUs, or the memory that its loads are staged
+    in, which has its own encoding. Quality is not modelled.
+    """
+
+    format: Literal["fp8", "int4", "compressed"] = Field(
+        description="fp8: 1 byte an element. int4: 4 bits, and scale and zero point (4 bytes) for each 32 elements. "
+        "compressed: anything else, such as CacheGen; its ratio has to be given."
+    )
+    ratio: float | None = Field(
+        default=None,
+        gt=0,
+        description="Encoded bytes a byte of the engine's KV; null: from the format. CacheGen's authors report 3.5 to "
+        "4.3 times less than 8-bit KV (arXiv 2310.07240): 0.12 to 0.14 of bf16.",
+    )
+    encode_bandwidth: BytesPerS = Field(
+        description="KV, before encoding, that one GPU's worker encodes a second; no general figure is published."
+    )
+    decode_bandwidth: BytesPerS = Field(
+        description="KV, after decoding, that one GPU's worker decodes a second; no general figure is published."
+    )
+
+    @model_validator(mode="after")
+    def _has_a_ratio(self) -> "Encoding":
+        if self.format == "compressed" and self.ratio is None:
+            raise refuse(("ratio",), "is missing: how small 'compressed' KV is depends on the method")
+        return self
+
+
+class TierSpec(Part):
+    """One tier. The first is hbm, and takes capacity, eviction and structure only."""
+
+    device: str | None = Field(
+        default=None, description="Storage catalogue name or the path of an entry (.yaml); null for hbm only."
+    )
+    count: int = Field(default=1, ge=1, description="Devices striped together, in each place that the scope says.")
+    ports: int | None = Field(default=None, ge=1, description="Network ports in use; null: the device's default.")
+    drives: int | None = Field(default=None, ge=1, description="Drives in the box; null: the device's default.")
+    capacity: Bytes | None = Field(
+        default=None, gt=0, description="Bytes for KV, of each worker where the scope is worker."
+    )
+    scope: Scope | None = Field(
+        default=None, description="Who shares one instance of the tier; null: follows the device."
+    )
+    eviction: Choice = Field(
+        default="lru", description="Eviction policy, or package.module:Class; {name: {parameter: value}} sets more."
+    )
+    structure: Literal["hashmap", "leaf_constrained"] = Field(
+        default="hashmap", description="leaf_constrained: a chunk goes only after all that continue it."
+    )
+    placement: Choice = Field(
+        default="write-through",
+        description="When the KV of prompts is written here: write-through (at once), write-through-selective (at the "
+        "use number {uses: 2}), write-back (when the tier above evicts it), none; or package.module:Class. What a "
+        "prompt's answer adds is not stored: traces do not say which blocks of the next prompt it is.",
+    )
+    admission: Choice | None = Field(
+        default=None,
+        description="Filter before every store, write-back and promotion into this tier: frequency, tinylfu, "
+        "min-prefix, break-even, or package.module:Class; {name: {parameter: value}} sets more; null: none.",
+    )
+    promotion: Literal["always", "never", "second-touch"] | None = Field(
+        default=None,
+        description="Whether KV read from a slower tier is kept here; second-touch: from its second such read on; "
+        "null: memory always (never where it is exclusive), storage never.",
+    )
+    inclusion: Literal["inclusive", "exclusive"] = Field(
+        default="inclusive",
+        description="exclusive: what the next faster tier takes over from here is removed here, and comes back when "
+        "that one evicts it; takes a placement that writes at eviction.",
+    )
+    encoding: Encoding | None = Field(default=None, description="How KV is held here; null: as the engine holds it.")
+    index: Literal["process", "filesystem"] = Field(
+        default="filesystem", description="process: the index is lost at a restart and unseen by other replicas."
+    )
+    transport: str | None = Field(
+        default=None,
+        description="Link entry of the protocol (nvmeof-rdma, nvmeof-tcp): its delivered share and latency hold "
+        "for the ports; null: the device's own share.",
+    )
+    gds: bool = Field(default=False, description="GPUDirect Storage: no copy through host memory.")
+    page_cache_of: str | None = Field(
+        default=None, description="This tier is the host's page cache of that later tier."
+    )
+    on_full: Literal["drop", "wait"] = Field(
+        default="drop", description="What a store does when nothing can be evicted."
+    )
+    max_store_backlog: Bytes | None = Field(
+        default=None,
+        description="Stores to this tier are skipped while more than so many bytes are being written to it; null: no "
+        "limit.",
+    )
+
+
+def check_hbm(tier: TierSpec) -> None:
+    """Refuse what hbm does not take."""
+    allowed = {"capacity", "eviction", "structure"}
+    for key, field in TierSpec.model_fields.items():
+        if key not in allowed and getattr(tier, key) != field.default:
+            raise refuse(("tiers", "hbm", key), f"hbm takes only {', '.join(sorted(allowed))}")
