@@ -13,7 +13,9 @@ if TYPE_CHECKING:
 # Okabe and Ito's palette, as in `sim.results.plot`; with more policies than colours, the line style tells them apart.
 _PALETTE: Final = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#000000")
 _STYLES: Final = ("-", "--", ":", "-.")
-_MARKERS: Final = ("o", "s", "^", "D")
+_MARKERS: Final = ("o", "s", "^", "D", "v", "P", "X")
+# Curves that lie on each other are common: the first is drawn the widest, so that it shows on both sides of the last.
+_LINE_WIDTHS: Final = (3.2, 1.1)
 
 
 def save_curves(rows: Sequence[Mapping[str, Any]], path: str, *, title: str, plain: bool) -> None:
@@ -28,17 +30,18 @@ def save_curves(rows: Sequence[Mapping[str, Any]], path: str, *, title: str, pla
 def draw_curves(rows: Sequence[Mapping[str, Any]], ax: Axes, *, title: str, plain: bool) -> Axes:
     """Draw the curves on *ax*: misses [% of blocks with *plain*, else of prompt tokens] by capacity [blocks]."""
     policies = list(dict.fromkeys(row["policy"] for row in rows))
+    widest, narrowest = _LINE_WIDTHS
     for place, policy in enumerate(policies):
         points = [row for row in rows if row["policy"] == policy]
-        turn = place // len(_PALETTE)
+        width = narrowest + (widest - narrowest) * (len(policies) - 1 - place) / len(policies)
         ax.plot(
             [row["capacity_blocks"] for row in points],
             [100.0 * row["miss_ratio"] for row in points],
             color=_PALETTE[place % len(_PALETTE)],
-            linestyle=_STYLES[turn % len(_STYLES)],
-            marker=_MARKERS[turn % len(_MARKERS)],
-            markersize=3.5,
-            linewidth=1.4,
+            linestyle=_STYLES[place // len(_PALETTE) % len(_STYLES)],
+            marker=_MARKERS[place % len(_MARKERS)],
+            markersize=3.0 + width,
+            linewidth=width,
             label=policy,
         )
     ax.set(title=title, xlabel="capacity [blocks]", ylabel=f"misses [% of {'blocks' if plain else 'prompt tokens'}]")
