@@ -15,7 +15,7 @@ import numpy as np
 from models.accelerator import Accelerator, load_accelerator
 from models.errors import ScenarioError
 from models.llm import Llm, load_llm
-from models.prefill import prefill_time_s
+from models.prefill import prefill_step_s, prefill_time_s
 from models.roofline import StepCost, kv_capacity_bytes, step_cost
 from models.step_table import StepTable, load_step_table
 from scenarios.choices import create
@@ -23,6 +23,7 @@ from scenarios.loader import resolved
 from scenarios.loads import Loads
 from scenarios.schema import Engine, Scenario
 from scenarios.topology import Geometry, Topology, geometry
+from scenarios.topology.known import known_future, prepare_policies
 from sim.clock import Clock
 from sim.cluster import Cluster
 from sim.engine.front_end import FrontEndSettings
@@ -76,6 +77,7 @@ def build(scenario: Scenario) -> Simulation:
     pools = topology.pools()
     transfers, log, occupancy = TransferLog(list(pools)), RequestLog(list(pools)), OccupancyLog(list(pools))
     intervals = TokenIntervals()
+    hierarchies = topology.hierarchies(clock, network, transfers)
     replicas = [
         Replica(
             index=index,
@@ -87,9 +89,7 @@ def build(scenario: Scenario) -> Simulation:
             intervals=intervals,
             scheduling=create(SCHEDULING, scenario.engine.scheduling),
         )
-        for index, (pool, hierarchy) in enumerate(
-            zip(topology.hbm, topology.hierarchies(clock, network, transfers), strict=True)
-        )
+        for index, (pool, hierarchy) in enumerate(zip(topology.hbm, hierarchies, strict=True))
     ]
     cluster = Cluster(
         clock=clock,
@@ -103,6 +103,17 @@ def build(scenario: Scenario) -> Simulation:
         priority_of=_priorities(scenario),
     )
     phases = loads.phases()
+    chunk_tokens = sizes.chunk_tokens
+    prepare_policies(
+        pools,
+        hierarchies,
+        topology.prefixes,
+        now_s=lambda: clock.now_s,
+        recompute_s=lambda position: prefill_step_s(
+            cost, position * chunk_tokens, chunk_tokens, window_tokens=llm.window_tokens
+        ),
+        future=known_future(phases, lambda: cluster.submitted),
+    )
     caveats = {llm.name: llm.caveats, accelerator.name: accelerator.caveats} | topology.caveats
     return Simulation(
         clock=clock,
