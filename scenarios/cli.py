@@ -214,6 +214,87 @@ def trace_generate(
     generate_trace(generator, requests=requests, duration=duration, seed=seed, settings=settings or [], out=out)
 
 
+@app.command()
+def mrc(
+    *,
+    trace: Annotated[
+        str, typer.Argument(metavar="TRACE", help="A trace of requests, or a block trace (libCacheSim CSV).")
+    ],
+    policies: Annotated[
+        str, typer.Option(metavar="NAME,...", help="Eviction policies (`kvtier list evictions`).")
+    ] = "lru,fifo,belady",
+    capacities: Annotated[
+        str | None,
+        typer.Option(
+            metavar="N,...",
+            help="Blocks that fit, or bytes of --llm such as 64GB; powers of two up to the whole trace unless given.",
+        ),
+    ] = None,
+    plain: Annotated[
+        bool,
+        typer.Option(
+            "--plain",
+            help="Count every block by itself, as libCacheSim does. Without it a hit must reach unbroken from the head "
+            "of the prompt.",
+        ),
+    ] = False,
+    structure: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME",
+            help="What may be evicted where prefixes count: leaf_constrained (a block only after those behind it) or "
+            "hashmap (any block). Unless given, that of kvcache-simulator: hashmap for fifo, else leaf_constrained.",
+        ),
+    ] = None,
+    warmup: Annotated[
+        float | None,
+        typer.Option(
+            metavar="SHARE",
+            help="Share of the requests that only warm the cache: 0.5 unless given (as in kvcache-simulator), 0 with "
+            "--plain.",
+        ),
+    ] = None,
+    full_blocks: Annotated[
+        bool,
+        typer.Option(
+            "--full-blocks",
+            help="Leave out partial last blocks, as engines do; without it each counts as one more block.",
+        ),
+    ] = False,
+    llm: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Model whose KV bytes give the size of a block.")
+    ] = None,
+    kv_dtype: Annotated[str | None, typer.Option(help="Type of its KV cache; bf16 unless given.")] = None,
+    format: Annotated[str | None, typer.Option(help="Format of the trace; found from the file unless given.")] = None,
+    plot: Annotated[str | None, typer.Option(metavar="FILE", help="Draw the curves: .png, .svg or .pdf.")] = None,
+    json: Json = False,
+) -> None:
+    """Print the hit ratios of eviction policies by capacity (miss-ratio curves), from one read of a trace.
+
+    Prefix-aware (the default): what a request hits stays while it is served, only leaves of the prefix tree are
+    evicted, belady may leave out what is used later than all it holds. hit_ratio counts tokens.
+
+    --plain: every block is an object of size 1 whatever its bytes, a partial last block too. hit_ratio counts blocks.
+
+    Example: kvtier mrc conversation_trace.jsonl.gz --policies lru,fifo,belady --capacities 64GB,1TB --llm llama-3.1-70b
+    """
+    from scenarios.commands.mrc import Question, print_curves
+
+    question = Question(
+        trace=trace,
+        format=format,
+        policies=policies,
+        capacities=capacities,
+        plain=plain,
+        structure=structure,
+        warmup=warmup,
+        full_blocks=full_blocks,
+        llm=llm,
+        kv_dtype=kv_dtype,
+    )
+    print_curves(question, plot=plot, as_json=json)
+
+
 @app.command("list")
 def list_names(
     kind: Annotated[str | None, typer.Argument(metavar="[KIND]", help="One kind; all kinds unless given.")] = None,

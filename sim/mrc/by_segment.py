@@ -8,25 +8,25 @@ from heapq import heappop, heappush
 import numpy as np
 
 from sim.arrays import Ints
-from sim.mrc.segments import Visits
+from sim.mrc.segments import Flags, Visits
 
 
-def fifo(visits: Visits, capacity_blocks: int) -> Ints:
-    """Return by visit the blocks that hit in a queue of insertions, each block on its own.
+def fifo(visits: Visits, capacity_blocks: int) -> Flags:
+    """Return by block reference whether it hits in a queue of insertions, each block on its own.
 
     The blocks of a segment hold consecutive places in the queue. If the first was evicted, the miss moves the queue on
     by one and evicts the next, and so on; if it was not, none of the others was.
     """
-    sizes = visits.sizes.tolist()
+    sizes = visits.size_list
     place = [-1 << 62] * len(sizes)  # of the first block in the queue of all insertions
     gone = -capacity_blocks  # insertions that have left the cache again
     missed = bytearray(len(visits.segments))
-    for visit, segment in enumerate(visits.segments.tolist()):
+    for visit, segment in enumerate(visits.segment_list):
         if place[segment] < gone:
             place[segment] = gone + capacity_blocks
             gone += sizes[segment]
             missed[visit] = 1
-    return np.where(np.frombuffer(missed, dtype=np.bool_), 0, visits.blocks)
+    return np.repeat(~np.frombuffer(missed, dtype=np.bool_), visits.blocks)
 
 
 def leaf_lru(visits: Visits, capacity_blocks: int) -> Ints:
@@ -35,10 +35,10 @@ def leaf_lru(visits: Visits, capacity_blocks: int) -> Ints:
     The blocks that a request hits stay while it is served. One that does not fit loses its tail, and leaves one block
     empty: the rule of :func:`sim.replay.prefix_replay`.
     """
-    segments, sizes = visits.segments.tolist(), visits.sizes.tolist()
+    segments, sizes = visits.segment_list, visits.size_list
     resident = [0] * len(sizes)  # blocks at the head of each segment
     used_by = [-1] * len(sizes)
-    hits, ends = [], visits.ends.tolist()
+    hits, ends = [], visits.end_list
     free = capacity_blocks
     oldest, tail = -1, 0  # what is evicted next: the request `oldest` from its visit tail - 1 down to where it begins
     oldest_start = start = 0
@@ -84,10 +84,8 @@ def leaf_belady(visits: Visits, capacity_blocks: int) -> Ints:
     A block that is used again later than all that is resident is not inserted, nor are those behind it. What is not
     used again at all gives way to anything, so it is counted as free space here from its last use on.
     """
-    segments, sizes = visits.segments.tolist(), visits.sizes.tolist()
+    segments, sizes, next_uses = visits.segment_list, visits.size_list, visits.next_request_list
     n_segments = len(sizes)
-    next_visits = visits.next_visits
-    next_uses = np.where(next_visits < 0, -1, visits.requests[next_visits]).tolist()
     resident = [0] * n_segments
     # One number for next use and segment, the farthest first, of equals what continues the other; what lies in the
     # past sinks to the end and is never looked at.
@@ -95,7 +93,7 @@ def leaf_belady(visits: Visits, capacity_blocks: int) -> Ints:
     free = capacity_blocks
     hits = []
     start = 0
-    for end in visits.ends.tolist():
+    for end in visits.end_list:
         hit = 0
         going_on = True
         for visit in range(start, end):
@@ -135,14 +133,14 @@ def _make_room(heap: list[int], resident: list[int], wanted: int, beyond: int) -
     return gone
 
 
-def belady(visits: Visits, capacity_blocks: int) -> Ints:
-    """Return by visit the blocks that hit where the block goes whose next use is farthest, each block on its own.
+def belady(visits: Visits, capacity_blocks: int) -> Flags:
+    """Return by block reference whether it hits where the block goes whose next use is farthest, each on its own.
 
-    Every miss inserts its block, as in libCacheSim. What is not used again takes the place of nothing but itself.
+    Every miss inserts its block, as in libCacheSim. A resident block that is not used again gives way to any other, so
+    only those that are used again are counted.
     """
     sizes = visits.blocks.tolist()
-    positions = np.cumsum(visits.blocks) - visits.blocks
-    at = positions.tolist()
+    at = (np.cumsum(visits.blocks) - visits.blocks).tolist()
     kept = bytearray(int(visits.blocks.sum()))  # by reference: whether its block was kept since the one before
     heap: list[int] = []  # visits to come that find blocks, the last one first
     live = 0  # resident blocks that will be used again
@@ -170,7 +168,7 @@ def belady(visits: Visits, capacity_blocks: int) -> Ints:
             kept[place + offset] = 1
             if not offset:
                 heappush(heap, -following)
-    return np.add.reduceat(np.frombuffer(kept, dtype=np.int8), positions, dtype=np.int64)
+    return np.frombuffer(kept, dtype=np.bool_)
 
 
 def _drop_farthest(heap: list[int], kept: bytearray, at: list[int], sizes: list[int]) -> None:

@@ -6,10 +6,10 @@ segment does in a cache tells what the others do, and replays cost by the visit,
 """
 
 from array import array
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Final
+from typing import Final, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,6 +23,8 @@ from sim.traces.record import NO_ID, Trace
 
 # Strands from here on hold one partial last block each; those of PrefixTree are numbered from 0.
 _PARTIAL_STRANDS: Final = 1 << 37
+
+Flags: TypeAlias = NDArray[np.bool_]
 
 OnRequest = Callable[[int], None]
 """Called with the number of requests read so far."""
@@ -54,6 +56,10 @@ class Visits:
         By request: its arrival [s].
     object_bytes
         By visit: size of the object [bytes]; None for requests.
+    tree
+        The prefix tree that the keys are of; None where nothing continues anything.
+    partial_after
+        By partial last block, in the order of their strands: key of the block before it, -1 for none.
     """
 
     name: str
@@ -65,6 +71,28 @@ class Visits:
     prompt_tokens: Ints
     arrived_at_s: Floats
     object_bytes: Ints | None = None
+    tree: PrefixTree | None = None
+    partial_after: Sequence[int] = ()
+
+    @cached_property
+    def segment_list(self) -> list[int]:
+        """By visit: the segment. Lists are for loops, where they are quicker than arrays."""
+        return _listed(self.segments)
+
+    @cached_property
+    def size_list(self) -> list[int]:
+        """By segment: its blocks."""
+        return _listed(self.sizes)
+
+    @cached_property
+    def end_list(self) -> list[int]:
+        """By request: its visits end before this one."""
+        return _listed(self.ends)
+
+    @cached_property
+    def next_request_list(self) -> list[int]:
+        """By visit: the request that visits the segment next, -1 if there is none."""
+        return _listed(np.where(self.next_visits < 0, -1, self.requests[self.next_visits]))
 
     @cached_property
     def starts(self) -> Ints:
@@ -95,6 +123,11 @@ class Visits:
         following[order[:-1][again]] = order[1:][again]
         return following
 
+    @cached_property
+    def first_numbers(self) -> Ints:
+        """By segment: number of its first block, all blocks being numbered from 0."""
+        return np.cumsum(self.sizes) - self.sizes
+
     @property
     def distinct_blocks(self) -> int:
         """How many blocks there are."""
@@ -102,24 +135,24 @@ class Visits:
 
     def per_request(self, values: Ints) -> Ints:
         """Return the sums by request of values by visit."""
-        sums = np.concatenate(([0], np.cumsum(values)))
-        return sums[self.ends] - sums[self.starts]
+        sums: Ints = np.concatenate(([0], np.cumsum(values)))
+        between: Ints = sums[self.ends] - sums[self.starts]
+        return between
 
-    def unbroken(self, hits: Ints) -> Ints:
-        """Return by request the blocks hit before the first that is not, of *hits* by visit [blocks].
-
-        In a visit that is not hit as a whole, the blocks that are must be its first ones.
-        """
-        missed = np.cumsum(hits < self.blocks)
-        before = missed - (hits < self.blocks)
-        at_start = np.concatenate(([0], missed))[self.starts]
-        return self.per_request(np.where(before == at_start[self.requests], hits, 0))
+    def unbroken(self, hits: Flags) -> Ints:
+        """Return by request the blocks that hit before the first that does not, from *hits* by block reference."""
+        ends = np.cumsum(self.request_blocks)
+        misses = np.append(np.flatnonzero(~hits), ends[-1])
+        starts = ends - self.request_blocks
+        first_miss: Ints = misses[np.searchsorted(misses, starts)]
+        unbroken: Ints = np.minimum(first_miss, ends) - starts
+        return unbroken
 
     def chains(self) -> Iterator[Chain]:
         """Yield the blocks of each request as runs of keys."""
-        keys, sizes, segments = self.keys.tolist(), self.sizes.tolist(), self.segments.tolist()
+        keys, sizes, segments = self.keys.tolist(), self.size_list, self.segment_list
         start = 0
-        for end in self.ends.tolist():
+        for end in self.end_list:
             runs: list[range] = []
             for segment in segments[start:end]:
                 key, stop = keys[segment], keys[segment] + sizes[segment]
@@ -128,6 +161,41 @@ class Visits:
                 runs.append(range(key, stop))
             yield Chain(runs)
             start = end
+
+    def block_numbers(self) -> Iterator[Iterator[int]]:
+        """Yield the blocks of each request by their numbers."""
+        first, sizes, segments = self.first_numbers.tolist(), self.size_list, self.segment_list
+        start = 0
+        for end in self.end_list:
+            yield (
+                number
+                for segment in segments[start:end]
+                for number in range(first[segment], first[segment] + sizes[segment])
+            )
+            start = end
+
+    def key(self, number: int) -> int:
+        """Return the key of the block of this number."""
+        segment = int(np.searchsorted(self.first_numbers, number, side="right")) - 1
+        return int(self.keys[segment] + number - self.first_numbers[segment])
+
+    def position(self, key: int) -> int:
+        """Return how many blocks come before this one in its chain."""
+        return self._in_tree(key, PrefixTree.position, 1, 0)
+
+    def generation(self, key: int) -> int:
+        """Return how many prompts built on one another up to the one that first had a block, 1 for the first."""
+        return self._in_tree(key, PrefixTree.generation, 0, 1)
+
+    def _in_tree(self, key: int, of: Callable[[PrefixTree, int], int], more: int, alone: int) -> int:
+        """Ask the tree about a block; a partial last one has that of the block before it and *more*."""
+        if self.tree is None:
+            return alone
+        partial = (key >> STRAND_BITS) - _PARTIAL_STRANDS
+        if partial < 0:
+            return of(self.tree, key)
+        before = self.partial_after[partial]
+        return alone if before == NO_ID else of(self.tree, before) + more
 
 
 def read_requests(trace: Trace, *, partial_blocks: bool = True, on_request: OnRequest = lambda _: None) -> Visits:
@@ -144,7 +212,7 @@ def read_requests(trace: Trace, *, partial_blocks: bool = True, on_request: OnRe
         for run in tree.chain(record.block_ids).runs:
             starts.append(run.start)
             stops.append(run.stop)
-            last = run.stop
+            last = run.stop - 1
         if partial_blocks and record.partial_block_id != NO_ID:
             strand = _PARTIAL_STRANDS + len(partial_keys)
             key = partial_keys.setdefault((last, record.partial_block_id), strand << STRAND_BITS)
@@ -156,12 +224,18 @@ def read_requests(trace: Trace, *, partial_blocks: bool = True, on_request: OnRe
         on_request(len(ends))
     if not starts:
         raise TraceError(trace.name, "no request of the trace says which blocks it has")
+    keys, sizes, segments, visits_until = _segmented(_ints(starts), _ints(stops))
     return Visits(
         name=trace.name,
         block_tokens=trace.block_tokens,
-        **_segmented(_ints(starts), _ints(stops), _ints(ends)),
+        keys=keys,
+        sizes=sizes,
+        segments=segments,
+        ends=visits_until[_ints(ends)],
         prompt_tokens=_ints(prompt_tokens),
         arrived_at_s=np.array(arrived_at_s),
+        tree=tree,
+        partial_after=[after for after, _ in partial_keys],
     )
 
 
@@ -187,43 +261,24 @@ def read_accesses(trace: BlockTrace, on_request: OnRequest = lambda _: None) -> 
     )
 
 
-def visits_of(requests: Iterable[Iterable[range]], *, block_tokens: int = 1) -> Visits:
-    """Return requests that are given by runs of keys, one second apart, their prompts being full blocks."""
-    starts, stops, ends, prompt_tokens = array("q"), array("q"), array("q"), array("q")
-    for request in requests:
-        blocks = 0
-        for run in request:
-            starts.append(run.start)
-            stops.append(run.stop)
-            blocks += len(run)
-        ends.append(len(starts))
-        prompt_tokens.append(blocks * block_tokens)
-    return Visits(
-        name="requests",
-        block_tokens=block_tokens,
-        **_segmented(_ints(starts), _ints(stops), _ints(ends)),
-        prompt_tokens=_ints(prompt_tokens),
-        arrived_at_s=np.arange(len(ends), dtype=np.float64),
-    )
+def _segmented(starts: Ints, stops: Ints) -> tuple[Ints, Ints, Ints, Ints]:
+    """Cut runs of keys wherever one of them begins or ends.
 
-
-def _segmented(starts: Ints, stops: Ints, ends: Ints) -> dict[str, Ints]:
-    """Cut runs of keys wherever one of them begins or ends; *ends* counts the runs of each request."""
+    Returns key and size of each segment, the segments of all runs, and after how many of these 0, 1, 2, ... runs end.
+    """
     cuts = np.unique(np.concatenate((starts, stops)))
     first, last = np.searchsorted(cuts, starts), np.searchsorted(cuts, stops)
-    n_pieces = last - first
-    behind = np.cumsum(n_pieces)
-    pieces = np.arange(behind[-1] if len(behind) else 0) + np.repeat(last - behind, n_pieces)
+    until = np.concatenate(([0], np.cumsum(last - first)))
+    pieces = np.arange(until[-1]) + np.repeat(last - until[1:], last - first)
     used, segments = np.unique(pieces, return_inverse=True)
-    visits_until = np.concatenate(([0], behind))
-    return {
-        "keys": cuts[used],
-        "sizes": cuts[used + 1] - cuts[used],
-        "segments": segments.astype(np.int64),
-        "ends": visits_until[ends],
-    }
+    return cuts[used], cuts[used + 1] - cuts[used], segments.astype(np.int64), until.astype(np.int64)
 
 
 def _ints(values: "array[int]") -> Ints:
     found: NDArray[np.int64] = np.array(values, dtype=np.int64)
+    return found
+
+
+def _listed(values: Ints) -> list[int]:
+    found: list[int] = values.tolist()
     return found

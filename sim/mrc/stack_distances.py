@@ -31,7 +31,7 @@ def leaf_distances(visits: Visits) -> Ints:
     blocks last to first. Later blocks of the segment lie one deeper each. For capacities of at least the longest
     request; a shorter one cannot hold that request, which changes what comes after it.
     """
-    last_first = np.argsort(visits.requests * -1, kind="stable")[::-1]
+    last_first = np.argsort(-visits.requests, kind="stable")[::-1]  # the requests in order, each from its end
     distances = np.empty(len(last_first), dtype=np.int64)
     distances[last_first] = _between(visits.segments[last_first], visits.blocks[last_first])
     # The request's own deeper blocks were used before this one in that order, but not yet when it came.
@@ -73,9 +73,9 @@ def _weight_of_smaller_to_the_left(values: Ints, weights: Ints) -> Ints:
     weight_of = np.zeros(1 << n_bits, dtype=np.int64)
     weight_of[: len(values)] = weights[order]
     sums = np.zeros(1 << n_bits, dtype=np.int64)
-    groups = np.arange(1 << n_bits, dtype=np.int64)
-    groups[: len(values)] = ranks
-    groups = groups.reshape(1, -1)
+    padded = np.arange(1 << n_bits, dtype=np.int64)
+    padded[: len(values)] = ranks
+    groups: Ints = padded.reshape(1, -1)
     for bit in reversed(range(n_bits)):
         upper = (groups >> bit) & 1 == 1
         lower_so_far = np.cumsum(np.where(upper, 0, weight_of[groups]), axis=1)

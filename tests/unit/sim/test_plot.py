@@ -113,3 +113,21 @@ def test_a_result_without_anything_still_draws() -> None:
         "no tier with a capacity was sampled",
         "no link carried anything",
     ]
+
+
+def test_miss_ratio_curves_have_a_line_for_each_policy_and_bytes_above() -> None:
+    from sim.results.mrc_plot import draw_curves
+
+    rows = [
+        {"policy": policy, "capacity_blocks": blocks, "capacity_bytes": 2_000_000 * blocks, "miss_ratio": 1 / blocks}
+        for policy in ("lru", "fifo")
+        for blocks in (1, 4)
+    ]
+    ax = draw_curves(rows, Figure().subplots(), title="made up", plain=False)
+    assert [line.get_label() for line in ax.lines] == ["lru", "fifo"]
+    assert [line.get_ydata().tolist() for line in ax.lines] == [[100.0, 25.0]] * 2  # type: ignore[union-attr]
+    assert ax.lines[0].get_linewidth() > ax.lines[1].get_linewidth()
+    assert ax.get_ylabel() == "misses [% of prompt tokens]"
+    assert [above.get_xlabel() for above in ax.child_axes] == ["capacity [B]"]
+    without = [{**row, "capacity_bytes": None} for row in rows]
+    assert not draw_curves(without, Figure().subplots(), title="made up", plain=True).child_axes
