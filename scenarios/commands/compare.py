@@ -9,7 +9,7 @@ from models.errors import InputError
 from scenarios.commands.progress import Progress
 from scenarios.commands.tables import print_json, print_pairs, print_table
 from scenarios.comparison import Comparison, compare, load_variants
-from scenarios.comparison.compare import Compared
+from scenarios.comparison.comparing import Compared
 from scenarios.comparison.intervals import CONFIDENCE, Difference
 from scenarios.comparison.metrics import is_share, metric_text
 from scenarios.runner import available_cores

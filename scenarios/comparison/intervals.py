@@ -25,7 +25,6 @@ from sim.arrays import Floats
 
 CONFIDENCE: Final = 0.95
 _DRAWS: Final = 2000
-_DRAWS_AT_ONCE: Final = 250
 _QUANTILES: Final = {"p50": 0.5, "p90": 0.9, "p99": 0.99}
 # Two orders of adding the same numbers differ by less; nothing that is simulated is known as well.
 _ROUNDING: Final = 1e-9
@@ -108,6 +107,7 @@ class BlockDraws:
         self._first = first
         own, others = np.random.SeedSequence([seed, first.blocks]).spawn(2)
         self._weights = _drawn(first.blocks, own)
+        self._drawn_first = _replicates(first, self._weights)
         self._unpaired = others
 
     def is_paired(self, other: Sample) -> bool:
@@ -120,8 +120,7 @@ class BlockDraws:
         """Return the difference of each metric that both runs have; *first* and *other* are their metrics."""
         paired = self.is_paired(other_sample)
         weights = self._weights if paired else _drawn(other_sample.blocks, self._unpaired)
-        drawn_first = _replicates(self._first, self._weights)
-        drawn_other = _replicates(other_sample, weights)
+        drawn_first, drawn_other = self._drawn_first, _replicates(other_sample, weights)
         found = {}
         for metric, value in other.items():
             base = first.get(metric)
@@ -153,13 +152,8 @@ def _replicates(sample: Sample, weights: Floats) -> dict[str, Floats]:
         return {}
     found = {metric: _ratio(ratio, weights) for metric, ratio in sample.ratios.items()}
     for name, ranked in sample.ranked.items():
-        drawn = np.concatenate([_quantiles(ranked, part) for part in _parts(weights)], axis=1)
-        found |= {f"{name}.{quantile}": values for quantile, values in zip(_QUANTILES, drawn, strict=True)}
+        found |= {f"{name}.{label}": _quantile(ranked, weights, q) for label, q in _QUANTILES.items()}
     return found
-
-
-def _parts(weights: Floats) -> list[Floats]:
-    return [weights[start : start + _DRAWS_AT_ONCE] for start in range(0, len(weights), _DRAWS_AT_ONCE)]
 
 
 def _ratio(ratio: Ratio, weights: Floats) -> Floats:
@@ -169,17 +163,22 @@ def _ratio(ratio: Ratio, weights: Floats) -> Floats:
     return drawn
 
 
-def _quantiles(ranked: Ranked, weights: Floats) -> Floats:
-    """Return the quantiles in each draw: the least value that reaches the share of all."""
-    if not ranked.ends.size:
-        return np.full((len(_QUANTILES), len(weights)), np.nan)
-    reached = np.cumsum(weights @ ranked.counts, axis=1)
-    total = reached[:, -1]
-    rows = []
-    for q in _QUANTILES.values():
-        place = np.count_nonzero(reached < q * total[:, None], axis=1)
-        rows.append(ranked.ends[np.minimum(place, ranked.ends.size - 1)])
-    return np.stack(rows)
+def _quantile(ranked: Ranked, weights: Floats, q: float) -> Floats:
+    """Return the least value in each draw that a share *q* of its values does not exceed, NaN where it has none."""
+    steps = ranked.ends.size
+    if not steps:
+        return np.full(len(weights), np.nan)
+    reached = np.cumsum(ranked.counts, axis=1).T.astype(np.float64)
+    wanted = q * (weights @ reached[-1])
+    # Bisection in all draws at once: a whole distribution for each of them would take a hundred times as long.
+    low = np.zeros(len(weights), dtype=np.int64)
+    high = np.full(len(weights), steps - 1)
+    while (low < high).any():
+        middle = (low + high) // 2
+        enough = np.einsum("db,db->d", weights, reached[middle]) >= wanted
+        high = np.where(enough, middle, high)
+        low = np.where(enough, low, middle + 1)
+    return ranked.ends[low]
 
 
 def _interval(difference: float, drawn: Floats, blocks: int) -> tuple[float, float] | None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from scenarios.comparison.compare import Compared, Comparison
+from scenarios.comparison.comparing import Compared, Comparison
 from scenarios.comparison.metrics import is_share
 
 if TYPE_CHECKING:
