@@ -70,7 +70,7 @@ def run_tasks(
     jobs : int or None
         Processes, at least 1; None: as many as there are cores. Never more than tasks.
     progress : function or None
-        Called with the fraction of all tasks that is done and the number of tasks that have ended.
+        Called with the fraction of all tasks that is done, None while it is not known, and the number that have ended.
     """
     shown = _Overall(len(tasks), progress)
     jobs = min(available_cores() if jobs is None else jobs, len(tasks))
@@ -127,7 +127,8 @@ class _Overall:
 
     def _show(self) -> None:
         if self._progress is not None:
-            self._progress(sum(self._done) / len(self._done), self._ended)
+            # Nothing at all may be known yet: then it is not 0 % that is done.
+            self._progress(sum(self._done) / len(self._done) if any(self._done) else None, self._ended)
 
 
 class _Worker(Generic[T, R]):

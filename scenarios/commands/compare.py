@@ -74,10 +74,8 @@ def _picture(plot: str) -> Path:
 
 def _print(comparison: Comparison) -> None:
     ran = [found for found in comparison.variants if found.error is None]
-    seeds = len(comparison.variants[0].seeds)
-    title = comparison.name if seeds == 1 else f"{comparison.name}, medians over {seeds} seeds"
     rows = [_row(found, [metric for metric, _ in _FIGURES]) for found in comparison.variants]
-    print_table(["variant", *(name for _, name in _FIGURES)], rows, title=title, numbers_from=1)
+    print_table(["variant", *(name for _, name in _FIGURES)], rows, title=comparison.title, numbers_from=1)
     if not ran:
         return
     for header, metrics in _tables(ran):

@@ -40,7 +40,8 @@ class Progress:
         """Show how far it is if it is time to; without a fraction, how many have ended."""
         count = f"{self._what}: {ended:,} {self._unit}"
         if self._bar is not None:
-            self._bar.update(self._task, completed=fraction, description=count)
+            total = None if fraction is None else 1.0  # None leaves it as it is
+            self._bar.update(self._task, total=total, completed=fraction, description=count)
             return
         now_s = time.monotonic()
         if now_s - self._shown_at_s < _QUIET_S:

@@ -83,6 +83,17 @@ class Comparison:
         return next((found for found in self.variants if found.error is None), None)
 
     @property
+    def title(self) -> str:
+        """What is compared, on one line: the scenario, the key where it is one whose values name the variants, seeds."""
+        keys = {key for found in self.variants for key in found.variant.settings}
+        by_value = len(keys) == 1 and all(found.variant.settings for found in self.variants)
+        parts = [f"{self.name} by {keys.pop()}" if by_value else self.name]
+        seeds = len(self.variants[0].seeds)
+        if seeds > 1:
+            parts.append(f"medians over {seeds} seeds")
+        return ", ".join(parts)
+
+    @property
     def failed(self) -> list[Compared]:
         """Those that failed."""
         return [found for found in self.variants if found.error is not None]

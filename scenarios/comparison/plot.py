@@ -41,8 +41,7 @@ def draw(comparison: Comparison) -> Figure:
     ttft_parts(ran, axes[0, 1])
     hits_by_tier(ran, axes[1, 0])
     differences(comparison, axes[1, 1])
-    seeds = len(comparison.variants[0].seeds)
-    figure.suptitle(comparison.name if seeds == 1 else f"{comparison.name}, medians over {seeds} seeds", fontsize=11)
+    figure.suptitle(comparison.title, fontsize=11)
     return figure
 
 
@@ -60,7 +59,7 @@ def ttft_percentiles(ran: Sequence[Compared], ax: Axes) -> Axes:
         ax.set_xscale("log")
         ax.xaxis.set_major_formatter("{x:g}")
     else:
-        ax.set_xlim(left=0.0)
+        ax.set_xlim(0.0, 1.05 * drawn.max() if drawn.size else 1.0)
     return _by_variant(ax, [found.variant.name for found in ran])
 
 

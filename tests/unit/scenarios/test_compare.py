@@ -93,6 +93,7 @@ def test_seeds_are_the_same_for_all_variants_and_give_intervals_where_a_run_is_t
     assert by_metric(short, "1 s")["ttft_s.p50"]["equal"] is None
     found = compare(variants, seeds=3)
     assert [one.seeds for one in found.variants] == [(0, 1, 2)] * 2
+    assert found.title == "r2-fx100-c8 by links.fx100.latency, medians over 3 seeds"
     p50 = found.differences["1 s"]["ttft_s.p50"]
     assert p50.equal is False
     assert p50.low is not None
