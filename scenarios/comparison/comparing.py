@@ -84,7 +84,7 @@ class Comparison:
 
     @property
     def title(self) -> str:
-        """What is compared, on one line: the scenario, the key where it is one whose values name the variants, seeds."""
+        """What is compared, on one line: the scenario, the key whose values name the variants, the seeds."""
         keys = {key for found in self.variants for key in found.variant.settings}
         by_value = len(keys) == 1 and all(found.variant.settings for found in self.variants)
         parts = [f"{self.name} by {keys.pop()}" if by_value else self.name]
