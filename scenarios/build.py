@@ -51,7 +51,11 @@ def simulate(scenario: Scenario, *, progress: Progress | None = None) -> Simulat
     SimulationError
         If the books do not balance.
     """
-    simulation = build(scenario)
+    return run(build(scenario), progress=progress)
+
+
+def run(simulation: Simulation, *, progress: Progress | None = None) -> SimulationResult:
+    """Run what :func:`build` put together and return what was found; raises as :func:`simulate` does."""
     # The run makes millions of short-lived objects and no cycles worth collecting while it lasts.
     collecting = gc.isenabled()
     gc.disable()

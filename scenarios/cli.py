@@ -111,6 +111,62 @@ def run(
     )
 
 
+@app.command()
+def compare(
+    *,
+    scenario: Annotated[
+        str, typer.Argument(metavar="SCENARIO", help="A shipped name (see `kvtier list scenarios`) or a path.")
+    ],
+    trace: Annotated[str | None, typer.Option(metavar="FILE", help="Replay this trace in all variants.")] = None,
+    vary: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="KEY=V1,V2",
+            help="A key and its values, a variant each, such as tiers.dram.capacity='64 GB,128 GB'; repeatable, all "
+            "combinations are run. A comma in brackets or quotes belongs to the value.",
+        ),
+    ] = None,
+    variant: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME:KEY=V,KEY=V",
+            help="One variant by name, with all that it sets; nothing after the colon is the scenario as it is; "
+            "repeatable.",
+        ),
+    ] = None,
+    overrides: Annotated[
+        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Override one key in all variants.")
+    ] = None,
+    seeds: Annotated[int, typer.Option(min=1, help="Run each variant with this many seeds.")] = 1,
+    seed: Annotated[int | None, typer.Option(min=0, help="Seed of everything random, the first of several.")] = None,
+    jobs: Annotated[int | None, typer.Option(min=1, help="Processes; as many as there are cores unless given.")] = None,
+    plot: Annotated[str | None, typer.Option(metavar="FILE", help="Draw the comparison: .png, .svg or .pdf.")] = None,
+    json: Json = False,
+) -> int:
+    """Run variants of a scenario on the same requests and random numbers, and say which differ by more than noise.
+
+    The first variant is what the others are held against. Their differences come with 95 % intervals: over seeds with
+    --seeds, else from blocks of the run. Two variants are called equal where the interval holds 0; of twenty
+    differences that are only noise, one is to be expected to look real.
+
+    Example: kvtier compare quickstart --vary tiers.dram.capacity='64 GB,128 GB,256 GB'
+    """
+    from scenarios.commands.compare import compare_scenario
+
+    return compare_scenario(
+        scenario,
+        vary=vary or [],
+        variants=variant or [],
+        overrides=overrides or [],
+        trace=trace,
+        seeds=seeds,
+        seed=seed,
+        jobs=jobs,
+        plot=plot,
+        as_json=json,
+    )
+
+
 @trace_app.command("info")
 def trace_info(
     file: TraceFile,

@@ -5,16 +5,31 @@ import time
 from types import TracebackType
 from typing import Any, Self
 
+from models.units import format_seconds
+
 # What is over sooner needs no progress; the same interval spaces the lines of a log.
 _QUIET_S = 2.0
 
 
 class Progress:
-    """Call it with the fraction done, 0 to 1 or None, and the requests ended; it decides whether to show anything."""
+    """Call it with the fraction done, 0 to 1 or None, and the number ended; it decides whether to show anything.
 
-    def __init__(self, what: str) -> None:
+    Parameters
+    ----------
+    what : str
+        What goes on.
+    unit : str
+        What the number counts, such as ``of 8 runs``.
+    eta : bool
+        Whether lines say how long it will take yet; bars do.
+    """
+
+    def __init__(self, what: str, *, unit: str = "requests", eta: bool = False) -> None:
         self._what = what
-        self._shown_at_s = time.monotonic()
+        self._unit = unit
+        self._eta = eta
+        self._began_s = time.monotonic()
+        self._shown_at_s = self._began_s
         self._bar: Any = None
         self._task: Any = None
 
@@ -22,10 +37,11 @@ class Progress:
         return self
 
     def __call__(self, fraction: float | None, ended: int) -> None:
-        """Show how far it is if it is time to; without a fraction, how many requests have ended."""
-        count = f"{self._what}: {ended:,} requests"
+        """Show how far it is if it is time to; without a fraction, how many have ended."""
+        count = f"{self._what}: {ended:,} {self._unit}"
         if self._bar is not None:
-            self._bar.update(self._task, completed=fraction, description=count)
+            total = None if fraction is None else 1.0  # None leaves it as it is
+            self._bar.update(self._task, total=total, completed=fraction, description=count)
             return
         now_s = time.monotonic()
         if now_s - self._shown_at_s < _QUIET_S:
@@ -35,7 +51,7 @@ class Progress:
             self._start_bar(fraction, count)
         else:
             share = "" if fraction is None else f", {fraction:.0%}"
-            sys.stderr.write(f"{count}{share}\n")
+            sys.stderr.write(f"{count}{share}{self._left(fraction, now_s)}\n")
             sys.stderr.flush()
 
     def __exit__(
@@ -43,6 +59,12 @@ class Progress:
     ) -> None:
         if self._bar is not None:
             self._bar.stop()
+
+    def _left(self, fraction: float | None, now_s: float) -> str:
+        """Return how long it will take yet at the pace so far."""
+        if not self._eta or not fraction:
+            return ""
+        return f", {format_seconds((now_s - self._began_s) * (1.0 - fraction) / fraction)} left"
 
     def _start_bar(self, fraction: float | None, count: str) -> None:
         from rich.console import Console

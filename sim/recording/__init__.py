@@ -6,6 +6,7 @@ from sim.recording.occupancy import OccupancyLog
 from sim.recording.requests import COMPLETED, REJECTED, RequestLog
 from sim.recording.tables import Columns, Labels
 from sim.recording.transfers import TransferLog
+from sim.recording.windowed import WindowedIntervals
 
 __all__ = [
     "COMPLETED",
@@ -17,4 +18,5 @@ __all__ = [
     "RequestLog",
     "TokenIntervals",
     "TransferLog",
+    "WindowedIntervals",
 ]

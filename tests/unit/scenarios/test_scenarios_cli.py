@@ -169,7 +169,19 @@ def test_bad_input_is_exit_code_2_and_one_line(small, capsys, arguments, line) -
 
 @pytest.mark.parametrize(
     "verb",
-    ["", "run", "trace", "trace info", "trace convert", "trace sample", "trace generate", "list", "show"],
+    [
+        "",
+        "run",
+        "compare",
+        "mrc",
+        "trace",
+        "trace info",
+        "trace convert",
+        "trace sample",
+        "trace generate",
+        "list",
+        "show",
+    ],
 )
 def test_every_help_text_shows_an_example(capsys, verb) -> None:
     assert cli.main([*verb.split(), "--help"]) == 0
@@ -310,6 +322,16 @@ def test_progress_counts_requests_where_the_length_of_a_trace_is_not_known(monke
             show(None, step)
             now[0] += 0.5
     assert capsys.readouterr().err == "trace: 4 requests\n"
+
+
+def test_progress_says_how_long_it_will_take_yet_where_that_is_asked_for(monkeypatch, capsys) -> None:
+    now = [0.0]
+    monkeypatch.setattr(progress.time, "monotonic", lambda: now[0])
+    with progress.Progress("small", unit="of 8 runs", eta=True) as show:
+        for fraction in (None, 0.25):
+            now[0] += 3.0
+            show(fraction, 2)
+    assert capsys.readouterr().err == "small: 2 of 8 runs\nsmall: 2 of 8 runs, 25%, 18 s left\n"
 
 
 def test_a_closed_pipe_is_quiet() -> None:

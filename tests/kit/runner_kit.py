@@ -1,0 +1,45 @@
+"""Tasks for the runner; other processes import them from here."""
+
+import os
+import signal
+import time
+from collections.abc import Callable
+
+from models.errors import UnknownNameError
+
+Report = Callable[[float | None, int], None]
+
+
+def squared(task: int, report: Report) -> int:
+    report(0.5, 10)
+    return task * task
+
+
+def odd_one_out(task: int, report: Report) -> int:
+    """Fail in another way for each task below 4."""
+    if task == 0:
+        raise UnknownNameError("tier", "drum", ["dram"])
+    if task == 1:
+        return [][task]
+    if task == 2:
+        os.kill(os.getpid(), signal.SIGKILL)
+    if task == 3:
+        os._exit(7)
+    return task
+
+
+def pid(task: int, report: Report) -> int:
+    time.sleep(0.1)
+    return os.getpid()
+
+
+def forever(task: int, report: Report) -> None:
+    report(0.0, os.getpid())
+    while True:  # busy, as a simulation is
+        sum(range(1000))
+
+
+def half_known(task: int, report: Report) -> None:
+    """Say only how many requests have ended."""
+    report(None, 50)
+    report(None, 100)
