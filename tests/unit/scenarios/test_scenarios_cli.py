@@ -170,6 +170,9 @@ def test_bad_input_is_exit_code_2_and_one_line(small, capsys, arguments, line) -
 @pytest.mark.parametrize(
     "verb",
     [
+        *("", "run", "compare", "mrc", "list", "show"),
+        *("trace", "trace info", "trace convert", "trace sample", "trace generate"),
+    ],
         "",
         "run",
         "compare",
