@@ -192,6 +192,7 @@ KINDS = [
     "admissions",
     "routers",
     "schedulers",
+    "load-choices",
     "generators",
     "trace-formats",
 ]
