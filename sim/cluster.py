@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from math import nan
 
+from models.errors import InvariantError
 from sim.clock import Clock
 from sim.engine.front_end import FrontEnd, FrontEndSettings
 from sim.engine.replica import Replica
@@ -68,6 +69,7 @@ class Cluster:
         self._occupancy = occupancy
         self._prefixes = prefixes
         self._priority_of = priority_of
+        self._indexes = range(len(self.replicas))
         self._front_ends = [FrontEnd(clock, front_end) for _ in self.replicas]
         self._next_sample_s = 0.0
         self.submitted = 0
@@ -118,6 +120,9 @@ class Cluster:
             return
         if replica is None:
             replica = self._router.choose(request, self.replicas)
+            if replica not in self._indexes:
+                name = type(self._router).__qualname__
+                raise InvariantError(f"router {name}: choose() must return the index of a replica; got {replica!r}")
         self._hand_over(request, replica)
 
     def _hand_over(self, request: Request, index: int) -> None:

@@ -3,6 +3,7 @@
 import math
 from itertools import count
 from pathlib import Path
+from random import Random
 
 import numpy as np
 import pytest
@@ -12,6 +13,7 @@ from hypothesis import strategies as st
 
 from models.roofline import StepCost
 from sim.engine.decode import UNLIMITED_STEPS, decode_run
+from sim.policies.base import SCHEDULING
 
 NOT_COMPARED = {"itl_max_s"}  # a difference of two edges one way, a step's own length the other: equal to rounding
 
@@ -54,8 +56,15 @@ costs = st.one_of(
 instants = st.one_of(st.integers(0, 400).map(lambda n: n * 2.0**-7), st.floats(0.0, 3.0))
 prompts = st.sampled_from([[100 * family + i for i in range(8)] for family in range(3)] + [None])
 rows = st.lists(
-    st.builds(Row, instants, st.integers(1, 200), st.integers(0, 120), prompts, st.none()), min_size=1, max_size=12
+    st.builds(Row, instants, st.integers(1, 200), st.integers(0, 120), prompts, st.none(), st.none()),
+    min_size=1,
+    max_size=12,
 )
+
+
+AGING = {"aging_tokens_per_s": 50.0}
+# What is first in the queue may change with what HBM loses while others decode, and with time.
+SCHEDULERS = [*SCHEDULING.names(), {"shortest-prefill-first": AGING}, {"cache-aware": AGING}]
 
 
 @st.composite
@@ -87,6 +96,7 @@ def setups(draw):
             "max_num_seqs": draw(st.integers(1, 8)),
             "max_num_batched_tokens": draw(st.sampled_from([16, 64, 512])),
             "prefix_caching": draw(st.booleans()),
+            "scheduling": draw(st.sampled_from(SCHEDULERS)),
         },
     }
 
@@ -143,6 +153,21 @@ def test_arrivals_exactly_when_others_end(setup, load, cost):
     first = table(serve(scenario(**setup), Rows(load), cost))
     ends = [float(t) for t in first["finished_at_s"] if t == t]
     assert_same(setup, load + [Row(t, 50, 20, None) for t in ends], cost)
+
+
+@pytest.mark.parametrize("name", SCHEDULING.names())
+@pytest.mark.parametrize("seed", range(8))
+def test_who_is_first_may_change_while_others_decode(name, seed):
+    """Growth takes the cached prefix of the first of the queue, another one comes first, and that one fits."""
+    random = Random(seed)
+    families = [[100 * family + i for i in range(8)] for family in range(3)]
+    load = [
+        Row(random.uniform(0, 1.5), random.choice((40, 200)), random.choice((1, 60, 120)), random.choice(families))
+        for _ in range(8)
+    ]
+    engine = {"max_num_seqs": 6, "max_num_batched_tokens": 512, "scheduling": name}
+    for blocks in (24, 28, 32):
+        assert_same({"hbm_blocks": blocks, "engine": engine}, load, EXACT)
 
 
 @pytest.mark.parametrize("steps", [1, 2, 37, 199, 200])

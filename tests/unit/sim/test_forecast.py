@@ -65,7 +65,7 @@ def test_beside_others_it_waits_for_no_more_than_its_own_bytes(before, taken_s) 
 def test_on_one_link_the_expectation_is_what_happens(before, n_bytes, ceiling) -> None:
     expected, taken = expected_and_taken(before, n_bytes, ceiling, 2.0)
     # Ceilings of others above their fair share for a part of the time only: a bound from above, and never far.
-    assert taken <= expected * (1.0 + 1e-6)
+    assert taken <= expected * (1.0 + 1e-4)
     assert expected <= 2.0 * taken
 
 

@@ -155,7 +155,7 @@ def test_quicker_loses_in_a_crowd() -> None:
 def test_nothing_is_read_where_all_is_recomputed() -> None:
     transfer = {"load_or_recompute": "always-recompute"}
     result = serve(
-        scenario(tiers=NVME, transfer=transfer, hbm_blocks=9),
+        scenario(tiers=NVME, transfer=transfer, hbm_blocks=10),
         Rows([*LONE_EARLIER, Row(1.0, 128, 1), Row(2.0, 97, 1, [1, 2, 3])]),
     )
     nvme = result.summary()["tiers"]["nvme"]
