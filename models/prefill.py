@@ -14,16 +14,23 @@ def prefill_time_s(
     """
     total_s = 0.0
     for done in range(start, tokens, budget):
-        new = min(budget, tokens - done)
-        windowed = 0 if window_tokens is None else _windowed(done + new, window_tokens) - _windowed(done, window_tokens)
-        total_s += cost.step_s(
-            tokens=new,
-            pairs=new * done + new * (new + 1) // 2,
-            window_pairs=windowed,
-            context_tokens=done + new,
-            window_context_tokens=0 if window_tokens is None else min(done, window_tokens) + new,
-        )
+        total_s += prefill_step_s(cost, done, min(budget, tokens - done), window_tokens=window_tokens)
     return total_s
+
+
+def prefill_step_s(cost: StepCost | StepTable, done: int, new: int, *, window_tokens: int | None = None) -> float:
+    """Return the time of a step that computes *new* tokens of one prompt after *done* tokens, nobody beside [s].
+
+    Takes and raises the same as :func:`prefill_time_s`.
+    """
+    windowed = 0 if window_tokens is None else _windowed(done + new, window_tokens) - _windowed(done, window_tokens)
+    return cost.step_s(
+        tokens=new,
+        pairs=new * done + new * (new + 1) // 2,
+        window_pairs=windowed,
+        context_tokens=done + new,
+        window_context_tokens=0 if window_tokens is None else min(done, window_tokens) + new,
+    )
 
 
 def _windowed(tokens: int, window_tokens: int) -> int:

@@ -15,7 +15,7 @@ import numpy as np
 from models.accelerator import Accelerator, load_accelerator
 from models.errors import ScenarioError
 from models.llm import Llm, load_llm
-from models.prefill import prefill_time_s
+from models.prefill import prefill_step_s, prefill_time_s
 from models.roofline import StepCost, kv_capacity_bytes, step_cost
 from models.step_table import StepTable, load_step_table
 from scenarios.choices import create
@@ -23,6 +23,7 @@ from scenarios.loader import resolved
 from scenarios.loads import Loads
 from scenarios.schema import Engine, Scenario
 from scenarios.topology import Geometry, Topology, geometry
+from scenarios.topology.known import known_future, prepare_policies
 from sim.clock import Clock
 from sim.cluster import Cluster
 from sim.engine.front_end import FrontEndSettings
@@ -77,6 +78,7 @@ def build(scenario: Scenario) -> Simulation:
     pools = topology.pools()
     transfers, log, occupancy = TransferLog(list(pools)), RequestLog(list(pools)), OccupancyLog(list(pools))
     intervals = TokenIntervals()
+    hierarchies = topology.hierarchies(clock, network, transfers)
     replicas = [
         Replica(
             index=index,
@@ -89,9 +91,7 @@ def build(scenario: Scenario) -> Simulation:
             scheduling=create(SCHEDULING, scenario.engine.scheduling),
             loading=create(LOADING, scenario.transfer.load_or_recompute),
         )
-        for index, (pool, hierarchy) in enumerate(
-            zip(topology.hbm, topology.hierarchies(clock, network, transfers), strict=True)
-        )
+        for index, (pool, hierarchy) in enumerate(zip(topology.hbm, hierarchies, strict=True))
     ]
     cluster = Cluster(
         clock=clock,
@@ -105,6 +105,17 @@ def build(scenario: Scenario) -> Simulation:
         priority_of=_priorities(scenario),
     )
     phases = loads.phases()
+    chunk_tokens = sizes.chunk_tokens
+    prepare_policies(
+        pools,
+        hierarchies,
+        topology.prefixes,
+        now_s=lambda: clock.now_s,
+        recompute_s=lambda position: prefill_step_s(
+            cost, position * chunk_tokens, chunk_tokens, window_tokens=llm.window_tokens
+        ),
+        future=known_future(phases, lambda: cluster.submitted),
+    )
     caveats = {llm.name: llm.caveats, accelerator.name: accelerator.caveats} | topology.caveats
     return Simulation(
         clock=clock,
@@ -193,6 +204,7 @@ def _engine(scenario: Scenario, llm: Llm, accelerator: Accelerator, sizes: Geome
         max_num_batched_tokens=budget,
         max_num_seqs=seqs,
         prefix_caching=engine.prefix_caching,
+        caches_answers=engine.prefix_caching and scenario.tiers["hbm"].stores == "prompt+output",
         synchronous_loads=transfer.load == "sync",
         synchronous_stores=transfer.store == "sync",
         min_load_tokens=transfer.min_load_tokens,

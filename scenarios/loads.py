@@ -41,6 +41,7 @@ class Loads:
     def __init__(self, scenario: Scenario) -> None:
         self._workload = scenario.workload
         self._seeds = np.random.SeedSequence(scenario.run.seed).spawn(_STREAMS)
+        self._keeps_answers = any(tier.stores == "prompt+output" for tier in scenario.tiers.values())
         self.warnings: list[str] = []
         stack_tokens = scenario.engine.chunk_tokens or scenario.transfer.chunk_tokens
         # By place among the phases: the trace, and how many of its blocks make a chunk.
@@ -172,6 +173,7 @@ class Loads:
             think_scale=how.think_scale,
             limit=how.limit,
             expected=expected,
+            knows_answers=self._keeps_answers,
         )
 
     def _contexts(self, prompt_tokens: int, output_tokens: int) -> Contexts:

@@ -212,6 +212,7 @@ class Scenario(Part):
             raise refuse(("engine", "block_tokens"), f"is {block}; must divide transfer.chunk_tokens ({chunk})")
         self._check_tiers()
         self._check_phases()
+        self._check_answers()
         return self
 
     def _check_tiers(self) -> None:
@@ -233,6 +234,13 @@ class Scenario(Part):
                 raise refuse(("tiers", name, "encoding", "format"), problem)
             if tier.page_cache_of is not None:
                 self._check_page_cache(name, tier.page_cache_of, names[position + 1 :])
+
+    def _check_answers(self) -> None:
+        loads = self.workload.phases or (self.workload,)
+        for name, tier in self.tiers.items():
+            if tier.stores == "prompt+output" and not any(load.sessions is not None for load in loads):
+                problem = "prompt+output is for workload.sessions: no other load knows what its answers fill"
+                raise refuse(("tiers", name, "stores"), problem)
 
     def _check_page_cache(self, name: str, target: str, later: list[str]) -> None:
         key = ("tiers", name, "page_cache_of")

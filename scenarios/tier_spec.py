@@ -42,7 +42,7 @@ class Encoding(Part):
 
 
 class TierSpec(Part):
-    """One tier. The first is hbm, and takes capacity, eviction and structure only."""
+    """One tier. The first is hbm, and takes capacity, eviction, stores and structure only."""
 
     device: str | None = Field(
         default=None, description="Storage catalogue name or the path of an entry (.yaml); null for hbm only."
@@ -65,8 +65,14 @@ class TierSpec(Part):
     placement: Choice = Field(
         default="write-through",
         description="When the KV of prompts is written here: write-through (at once), write-through-selective (at the "
-        "use number {uses: 2}), write-back (when the tier above evicts it), none; or package.module:Class. What a "
-        "prompt's answer adds is not stored: traces do not say which blocks of the next prompt it is.",
+        "use number {uses: 2}), write-back (when the tier above evicts it), none; or package.module:Class.",
+    )
+    stores: Literal["prompt", "prompt+output"] = Field(
+        default="prompt",
+        description="prompt+output: full chunks of answers are kept here too (hbm: findable; below: written through at "
+        "the request's end, into a tier fed from memory if memory has them). For workload.sessions only: traces name "
+        "an answer's blocks nowhere but in the next turn's prompt, so a turn's answer is taken to stand there in full, "
+        "right behind its prompt. Where thinking is left out of the next prompt, this promises too much.",
     )
     admission: Choice | None = Field(
         default=None,
@@ -108,7 +114,7 @@ class TierSpec(Part):
 
 def check_hbm(tier: TierSpec) -> None:
     """Refuse what hbm does not take."""
-    allowed = {"capacity", "eviction", "structure"}
+    allowed = {"capacity", "eviction", "stores", "structure"}
     for key, field in TierSpec.model_fields.items():
         if key not in allowed and getattr(tier, key) != field.default:
             raise refuse(("tiers", "hbm", key), f"hbm takes only {', '.join(sorted(allowed))}")

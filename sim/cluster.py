@@ -90,12 +90,14 @@ class Cluster:
         prompt_tokens: int,
         output_tokens: int,
         chunks: Sequence[int],
+        answer: Sequence[int] = (),
         replica: int | None = None,
         on_end: Callable[[Request], None] | None = None,
     ) -> None:
         """Take a request now; ``replica`` bypasses the router (a client that knows its server).
 
         ``chunks`` are ids of the prompt's full chunks, head first: equal ids mean equal prompts up to their end.
+        ``answer`` are ids of the chunks that the answer will fill after them, given where somebody keeps answers.
         """
         priority = 0
         if self._priority_of is not None:
@@ -107,6 +109,7 @@ class Cluster:
             prompt_tokens=prompt_tokens,
             output_tokens=output_tokens,
             chunks=self._prefixes.chain(chunks),
+            whole=self._prefixes.chain([*chunks, *answer]) if answer else None,
             arrived_at_s=self.clock.now_s,
             tiers=len(self.tiers),
             priority=priority,

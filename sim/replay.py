@@ -3,13 +3,14 @@
 The policies are those of the timed engine. There is no clock, no transfer and no second tier here.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
 from models.errors import InputError
 from sim.policies.base import EvictionPolicy
-from sim.policies.leaf import select_victims
+from sim.policies.hooks import hooks
+from sim.policies.leaf import broken, select_victims
 from sim.prefix_tree import PrefixTree
 from sim.run_sets import RunSet
 from sim.runs import STRAND_BITS, Chain, ascending, count
@@ -49,23 +50,43 @@ def block_hit_ratio(policy: EvictionPolicy, capacity_blocks: int, ids: Iterable[
     A miss inserts the block, after one eviction where the cache is full: the rule of libCacheSim with objects of one
     size. *policy* must be new. NaN without accesses; InputError for a capacity below 1 block.
     """
+    hits = block_hits(policy, capacity_blocks, ids)
+    return sum(hits) / len(hits) if hits else float("nan")
+
+
+def block_hits(policy: EvictionPolicy, capacity_blocks: int, ids: Iterable[int]) -> bytearray:
+    """Return 1 for each access to a resident block and 0 for each other, by the rule of :func:`block_hit_ratio`.
+
+    The policy sees the block *id* as the chunk ``id << STRAND_BITS``: a strand of its own, nothing continues it.
+    InvariantError names a policy that gives up a block that is not resident.
+    """
     _check_capacity(capacity_blocks)
+    _, miss, evict, expired = hooks(policy)
+    insert, touch, victims = policy.insert, policy.touch, policy.victims
     resident: set[int] = set()
-    accesses = hits = 0
-    for key in ids:
-        accesses += 1
-        run = range(key << STRAND_BITS, (key << STRAND_BITS) + 1)  # a strand of its own: nothing continues it
-        if key in resident:
-            hits += 1
-            policy.touch(run)
+    hits = bytearray()
+    for block in ids:
+        key = block << STRAND_BITS
+        run = range(key, key + 1)
+        if expired is not None:
+            for gone in expired():
+                policy.remove(gone)
+                resident.difference_update(gone)
+        hits.append(key in resident)
+        if hits[-1]:
+            touch(run)
             continue
+        if miss is not None:
+            miss(run)
         if len(resident) == capacity_blocks:
-            victim = next(policy.victims())[:1]
-            policy.remove(victim)
-            resident.remove(victim.start >> STRAND_BITS)
-        policy.insert(run)
+            victim = next(victims(), None)
+            if not victim or victim[0] not in resident:
+                raise broken(policy, f"victims() of a full cache began with {victim!r}, which is not resident")
+            evict(victim[:1])
+            resident.remove(victim[0])
+        insert(run)
         resident.add(key)
-    return hits / accesses if accesses else float("nan")
+    return hits
 
 
 def prefix_replay(
@@ -78,41 +99,69 @@ def prefix_replay(
 ) -> PrefixReplay:
     """Return what a cache of *capacity_blocks* hits when a hit must reach unbroken from the head of the prompt.
 
+    The rule is that of :func:`prefix_hits`. A hit block counts *block_tokens*, all of them together at most the prompt.
+    Requests before number *first_counted* only warm the cache.
+    """
+    prefixes = PrefixTree()
+    lengths_tokens: list[int] = []
+
+    def chains() -> Iterator[Chain]:
+        for request in requests:
+            lengths_tokens.append(request.prompt_tokens)
+            yield prefixes.chain(request.block_ids)
+
+    hit_tokens = evicted_blocks = 0
+    for number, (hit_blocks, evicted) in enumerate(prefix_hits(policy, capacity_blocks, chains())):
+        evicted_blocks += evicted
+        if number >= first_counted:
+            hit_tokens += min(hit_blocks * block_tokens, lengths_tokens[number])
+    return PrefixReplay(
+        hit_tokens=hit_tokens, prompt_tokens=sum(lengths_tokens[first_counted:]), evicted_blocks=evicted_blocks
+    )
+
+
+def prefix_hits(policy: EvictionPolicy, capacity_blocks: int, chains: Iterable[Chain]) -> Iterator[tuple[int, int]]:
+    """Yield for each request the blocks it hits, unbroken from the head of its chain, and those evicted for it.
+
     A request touches the blocks it hits and inserts the others, head first; no block it hit is evicted for it. A prompt
-    that cannot fit loses its tail. A hit block counts *block_tokens*, all of them together at most the prompt. Requests
-    before number *first_counted* only warm the cache. *policy* must be new. With leaves evicted only
-    (:func:`sim.policies.leaf.constrain_to_leaves`) this is the rule of kvcache-simulator 0.1.3, counts being equal.
-    InputError for a capacity below 1 block.
+    that cannot fit loses its tail. *policy* must be new. With leaves evicted only
+    (:func:`sim.policies.leaf.constrain_to_leaves`) this is the rule of kvcache-simulator 0.1.3. InputError for a
+    capacity below 1 block.
     """
     _check_capacity(capacity_blocks)
-    prefixes = PrefixTree()
+    _, miss, evict, expired = hooks(policy)
     resident = RunSet()
-    hit_tokens = prompt_tokens = evicted_blocks = 0
-    for number, request in enumerate(requests):
-        path = prefixes.chain(request.block_ids)
-        here = RunSet()
-        for run in path.runs:
-            here.add(run)
-        absent = [part for run in path.runs for part in resident.absent(run)]
+    for path in chains:
+        if expired is not None:
+            for gone in expired():
+                policy.remove(gone)
+                resident.remove(ascending(gone))
         hit_blocks = resident.leading_of(path)
-        if number >= first_counted:
-            hit_tokens += min(hit_blocks * block_tokens, request.prompt_tokens)
-            prompt_tokens += request.prompt_tokens
+        absent = [part for run in path.runs for part in resident.absent(run)]
         wanted = count(absent)
-        victims = select_victims(policy, wanted - (capacity_blocks - len(resident)), here)
-        for victim in victims:
-            policy.remove(victim)
-            resident.remove(ascending(victim))
-        evicted_blocks += count(victims)
+        if miss is not None:
+            for part in absent:
+                miss(part)
+        evicted = 0
+        if wanted > capacity_blocks - len(resident):
+            here = RunSet()
+            for run in path.runs:
+                here.add(run)
+            victims = select_victims(policy, wanted - (capacity_blocks - len(resident)), here, resident)
+            for victim in victims:
+                evict(victim)
+                resident.remove(ascending(victim))
+            evicted = count(victims)
         room = capacity_blocks - len(resident)
         # The peer makes room for the first block too many by evicting the one inserted just before, and then stops
         # because the parent is gone: a prompt that does not fit leaves one block empty.
-        _use(policy, resident, path, prefixes, wanted if wanted <= room else max(room - 1, 0))
-    return PrefixReplay(hit_tokens=hit_tokens, prompt_tokens=prompt_tokens, evicted_blocks=evicted_blocks)
+        _use(policy, resident, path, wanted if wanted <= room else max(room - 1, 0))
+        yield hit_blocks, evicted
 
 
-def _use(policy: EvictionPolicy, resident: RunSet, path: Chain, prefixes: PrefixTree, insertable: int) -> None:
+def _use(policy: EvictionPolicy, resident: RunSet, path: Chain, insertable: int) -> None:
     """Touch the resident blocks of *path* and insert the first *insertable* others; a block beyond them ends it."""
+    parent: int | None = None
     for run in path.runs:
         rest = run
         while rest:
@@ -123,9 +172,10 @@ def _use(policy: EvictionPolicy, resident: RunSet, path: Chain, prefixes: Prefix
                 length = min(-length, insertable)
                 if not length:
                     return
-                policy.insert(rest[:length], prefixes.parent(rest.start))
+                policy.insert(rest[:length], parent)
                 resident.add(rest[:length])
                 insertable -= length
+            parent = rest[length - 1]
             rest = rest[length:]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Final
 
 from models.errors import ScenarioError
 from scenarios.choices import create
@@ -10,11 +11,14 @@ from scenarios.schema import Scenario
 from scenarios.tier_spec import TierSpec
 from scenarios.topology.parts import Geometry, Part, Places
 from sim.policies.base import EVICTION, EvictionPolicy
-from sim.policies.leaf import constrain_to_leaves
+from sim.policies.leaf import LeafConstrained, constrain_to_leaves
 from sim.prefix_tree import KEY_BITS, PrefixTree
 from sim.runs import Runs
 from sim.tiers.tier import ParentOf, Tier
 from sim.transfers.legs import WriteCache
+
+_NO_BOUND: Final = 1 << 50
+"""Chunks that no run can fill."""
 
 
 class Pools:
@@ -105,15 +109,18 @@ class Pools:
         policy = create(EVICTION, spec.eviction)
         return constrain_to_leaves(policy) if spec.structure == "leaf_constrained" else policy
 
-    def _parent_of(self, spec: TierSpec) -> ParentOf | None:
-        return self.prefixes.parent if spec.structure == "leaf_constrained" else None
+    def _parent_of(self, policy: EvictionPolicy) -> ParentOf | None:
+        return self.prefixes.parent if isinstance(policy, LeafConstrained) else None
 
     def _hbm_pool(self, hbm_bytes: int) -> Tier:
         spec = self._scenario.tiers["hbm"]
         sizes = self._sizes
         blocks_per_chunk = sizes.chunk_tokens // sizes.block_tokens
         unit_bytes = sizes.chunk_bytes * sizes.replication / blocks_per_chunk
+        policy = self._policy(spec)
         units = int(hbm_bytes // unit_bytes)
+        if getattr(policy, "unbounded", False):
+            raise ScenarioError("tiers.hbm.eviction", "has no bound; hbm must have one, for requests run in it")
         if units < blocks_per_chunk:
             raise ScenarioError("tiers.hbm", f"holds {units} blocks of {sizes.block_tokens} tokens; not even one chunk")
         return Tier(
@@ -122,8 +129,8 @@ class Pools:
             capacity_units=units,
             units_per_chunk=blocks_per_chunk,
             unit_bytes=unit_bytes,
-            policy=self._policy(spec),
-            parent_of=self._parent_of(spec),
+            policy=policy,
+            parent_of=self._parent_of(policy),
         )
 
     def _pool(self, part: Part) -> Tier:
@@ -141,15 +148,18 @@ class Pools:
         if units < 1:
             raise ScenarioError(where, f"is {capacity:g} B; must hold at least one chunk of {chunk_bytes:g} B")
         tail_first = self._scenario.transfer.insertion == "tail-first"
+        policy = self._policy(spec)
+        if getattr(policy, "unbounded", False):
+            units = _NO_BOUND
         return Tier(
             name=part.name,
             index=part.index,
             capacity_units=units,
             units_per_chunk=1,
             unit_bytes=chunk_bytes,
-            policy=self._policy(spec),
+            policy=policy,
             tail_first=tail_first,
-            parent_of=self._parent_of(spec),
+            parent_of=self._parent_of(policy),
         )
 
 

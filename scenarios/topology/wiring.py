@@ -194,6 +194,7 @@ class Topology:
             page_cache=pools.page_cache(part, replica),
             everywhere=part.scope == "shared" and spec.index == "filesystem",
             is_memory=part.is_memory,
+            takes_answers=spec.stores == "prompt+output",
         )
         # What several replicas share has one memory, that of the first of them.
         if pool not in self._rules:

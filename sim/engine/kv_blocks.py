@@ -11,7 +11,7 @@ from sim.engine.load_choice import LoadChoice
 from sim.engine.request import Request
 from sim.engine.settings import EngineSettings
 from sim.policies.base import CachedPrefix, TierHit, TierKind
-from sim.runs import Chain, count
+from sim.runs import Chain, Runs, count
 from sim.tiers.attached import Segment
 from sim.tiers.hierarchy import KvHierarchy
 from sim.tiers.tier import Tier
@@ -164,8 +164,21 @@ class KvBlocks:
 
     def adopt(self, request: Request) -> None:
         """Make filled chunks findable: vLLM hashes blocks when their tokens are scheduled."""
-        chunks = request.chunks
-        full = min(request.computed // self._chunk_tokens, len(chunks))
+        self._adopt(request, request.chunks, request.computed // self._chunk_tokens)
+
+    def adopt_answer(self, request: Request) -> Runs:
+        """Make findable what an answer has filled, where HBM keeps answers; return all that it has filled."""
+        whole, prompt = request.whole, len(request.chunks)
+        if whole is None:
+            return ()
+        # The last token is given out, not computed: its KV is not there.
+        full = (request.prompt_tokens + request.output_tokens - 1) // self._chunk_tokens
+        if self._settings.caches_answers:
+            self._adopt(request, whole, full)
+        return whole.cut(prompt, full) if full > prompt else ()
+
+    def _adopt(self, request: Request, chunks: Chain, full: int) -> None:
+        full = min(full, len(chunks))
         if full > request.adopted:
             new = self._hbm.adopt(chunks.cut(request.adopted, full))
             request.private_units -= count(new) * self._blocks_per_chunk

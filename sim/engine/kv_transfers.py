@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Sequence
+from functools import partial
 
 from sim.clock import COMPLETION, Clock
 from sim.engine.request import Request
+from sim.runs import Runs
 from sim.tiers.attached import Segment
 from sim.tiers.hierarchy import KvHierarchy
 from sim.tiers.tier import Tier
@@ -85,7 +87,19 @@ class KvTransfers:
             leaving.under_way += self._store_one(request, leaving.ended)
         return leaving.under_way > 0
 
+    def store_answer(self, request: Request, chunks: Runs) -> None:
+        """Write what an answer has filled through; the request's blocks stay until the bytes have left HBM."""
+        if chunks:
+            self._hold(request, partial(self._hierarchy.stores.store_answer, request.request_id, chunks), _nothing)
+
     def _store_one(self, request: Request, on_left: Done) -> bool:
+        used = () if request.generated else request.chunks.runs
+        begin = partial(self._hierarchy.stores.store, request.request_id, request.to_store, used=used)
+        return self._hold(request, begin, on_left)
+
+    def _hold(self, request: Request, begin: Callable[[Done], bool], on_left: Done) -> bool:
+        """Begin a store, and keep the request's blocks until its bytes have left HBM."""
+
         def left() -> None:
             self._catch_up()
             self._hbm.in_transit -= 1
@@ -96,8 +110,7 @@ class KvTransfers:
                 self._hbm.give(0)  # nothing yet, but a stalled step may look again
             on_left()
 
-        used = () if request.generated else request.chunks.runs
-        if not self._hierarchy.stores.store(request.request_id, request.to_store, left, used):
+        if not begin(left):
             return False
         self._hbm.in_transit += 1
         request.stores_under_way += 1

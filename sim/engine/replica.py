@@ -322,6 +322,8 @@ class Replica:
         request.ended = True
         self.outstanding_requests -= 1
         self.outstanding_tokens -= request.prompt_tokens
+        if request.whole is not None:
+            self._transfers.store_answer(request, self._blocks.adopt_answer(request))
         if not request.stores_under_way:
             self._free(request)
         if self.on_end is not None:

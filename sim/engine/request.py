@@ -25,6 +25,8 @@ class Request:
         How many tiers there are, HBM included.
     priority : int
         How urgent it is: smaller is more urgent.
+    whole : Chain or None
+        The full chunks of prompt and answer together, where the workload knows them and somebody keeps answers.
     on_end : callable or None
         Called with the request when it has ended (closed loops send the next one).
     """
@@ -62,6 +64,7 @@ class Request:
         "stores_under_way",
         "target",
         "to_store",
+        "whole",
     )
 
     def __init__(
@@ -76,6 +79,7 @@ class Request:
         arrived_at_s: float,
         tiers: int,
         priority: int = 0,
+        whole: Chain | None = None,
         on_end: Callable[[Request], None] | None = None,
     ) -> None:
         self.request_id = request_id
@@ -84,6 +88,7 @@ class Request:
         self.prompt_tokens = prompt_tokens
         self.output_tokens = output_tokens
         self.chunks = chunks
+        self.whole = whole
         self.arrived_at_s = arrived_at_s
         self.priority = priority
         self.on_end = on_end

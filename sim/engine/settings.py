@@ -17,6 +17,8 @@ class EngineSettings:
         Token budget of a step, and most requests that run at once.
     prefix_caching : bool
         Whether finished chunks stay findable in HBM.
+    caches_answers : bool
+        Whether chunks that answers fill are findable in HBM too, where the workload knows them.
     synchronous_loads : bool
         Whether loads stop the batch.
     synchronous_stores : bool
@@ -42,6 +44,7 @@ class EngineSettings:
     max_num_batched_tokens: int
     max_num_seqs: int
     prefix_caching: bool = True
+    caches_answers: bool = False
     synchronous_loads: bool = False
     synchronous_stores: bool = False
     min_load_tokens: int = 0

@@ -2,43 +2,60 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator
+from typing import Final
+
+from sim.runs import STRAND_BITS
+
+_MOST_MERGED: Final = 32
+"""Victims that are read ahead to make one run of them: as many as a prompt takes at once, not more."""
+
+_OFFSET_MASK: Final = (1 << STRAND_BITS) - 1
 
 
 class ChunkPolicy(ABC):
-    """An eviction policy over single chunks; a class below it says what one chunk does and never sees a run.
+    """An eviction policy over single chunks; a class below it says what one chunk does.
 
-    The chunks of a run count one after another, in its order. Only the methods with an underscore are to be written;
-    ``_evict`` and ``_miss`` may be left out.
+    The chunks of a run count one after another, in its order. Only the methods with an underscore are to be written. A
+    class that also wants to hear of evictions or misses writes ``evict(run)`` or ``miss(run)``.
     """
 
     def insert(self, run: range, parent: int | None = None) -> None:
         """Make the chunks of *run* resident."""
+        insert = self._insert
         for key in run:
-            self._insert(key)
+            insert(key)
 
     def touch(self, run: range) -> None:
         """Note that resident chunks were used again; KeyError if one is not resident."""
+        touch = self._touch
         for key in run:
-            self._touch(key)
+            touch(key)
 
     def remove(self, run: range) -> None:
-        """Forget dropped chunks; KeyError if one is not resident."""
+        """Forget resident chunks; KeyError if one is not resident."""
+        remove = self._remove
         for key in run:
-            self._remove(key)
-
-    def evict(self, run: range) -> None:
-        """Forget chunks that went to make room; KeyError if one is not resident."""
-        for key in run:
-            self._evict(key)
-
-    def miss(self, run: range) -> None:
-        """Note that room is about to be made for chunks that are not resident."""
-        for key in run:
-            self._miss(key)
+            remove(key)
 
     def victims(self) -> Iterator[range]:
-        """Yield every resident chunk once, best victim first."""
-        return (range(key, key + 1) for key in self._victims())
+        """Yield every resident chunk once, best victim first, neighbours as one run."""
+        start = stop = step = 0
+        for key in self._victims():
+            length = stop - start if step > 0 else start - stop
+            if length and length < _MOST_MERGED:
+                if key == stop and (step > 0 or length == 1) and key & _OFFSET_MASK:
+                    step = 1
+                    stop = key + 1
+                    continue
+                if key == start - length and (step < 0 or length == 1) and start & _OFFSET_MASK >= length:
+                    step = -1
+                    stop = key - 1
+                    continue
+            if length:
+                yield range(start, stop, step)
+            start, stop, step = key, key + 1, 1
+        if step:
+            yield range(start, stop, step)
 
     @abstractmethod
     def _insert(self, key: int) -> None:
@@ -50,15 +67,8 @@ class ChunkPolicy(ABC):
 
     @abstractmethod
     def _remove(self, key: int) -> None:
-        """Forget a resident chunk that was dropped; KeyError where it is not resident."""
+        """Forget a resident chunk; KeyError where it is not resident."""
 
     @abstractmethod
     def _victims(self) -> Iterable[int]:
         """Return the resident chunks in the order in which they would go; must not change anything."""
-
-    def _evict(self, key: int) -> None:
-        """Forget a resident chunk that went to make room."""
-        self._remove(key)
-
-    def _miss(self, key: int) -> None:  # noqa: B027 - most policies do not care
-        """Note that a chunk that is not resident was asked for."""

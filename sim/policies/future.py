@@ -27,13 +27,16 @@ class KnownFuture:
     ----------
     uses : iterable of sequence of range
         The runs of each prompt, in the order in which they will come; number 0 is the first. Runs begin at the first
-        chunk of their strand, as those of a :class:`sim.runs.Chain` do.
+        chunk of their strand, as those of a :class:`sim.runs.Chain` do. Read when first needed.
     now : callable
         Returns how many of them have begun.
     """
 
     def __init__(self, uses: Iterable[Runs], now: Callable[[], int]) -> None:
         self._now = now
+        self._uses: Iterable[Runs] | None = uses
+
+    def _read(self, uses: Iterable[Runs]) -> None:
         strands, numbers, lengths = array("q"), array("q"), array("q")
         for number, runs in enumerate(uses):
             for run in runs:
@@ -56,6 +59,9 @@ class KnownFuture:
 
     def next_uses(self, run: range) -> list[tuple[range, int]]:
         """Return the parts of an ascending *run* with the number of their next use, ``now`` or later, or NEVER."""
+        if self._uses is not None:
+            uses, self._uses = self._uses, None
+            self._read(uses)
         own = run.start & KEY_MASK
         place = self._places.get(own >> STRAND_BITS)
         if place is None:

@@ -50,6 +50,11 @@ class LeafConstrained:
         self._children: dict[int, int] = {}  # resident children of a chunk, itself resident or not; never 0
 
     @property
+    def unbounded(self) -> bool:
+        """Whether the inner policy works in a tier that is never full."""
+        return bool(getattr(self._inner, "unbounded", False))
+
+    @property
     def inner(self) -> EvictionPolicy:
         """The policy that orders the chunks."""
         return self._inner
@@ -289,7 +294,8 @@ def select_victims(policy: EvictionPolicy, wanted: int, pinned: Pins, resident: 
 
 def broken(policy: EvictionPolicy, what: str) -> InvariantError:
     """Return the error that names a policy and what it did against its contract."""
-    return InvariantError(f"eviction policy '{name_of(policy)}' breaks its contract: {what}")
+    blamed = policy.inner if type(policy) is LeafConstrained else policy
+    return InvariantError(f"eviction policy '{name_of(blamed)}' breaks its contract: {what}")
 
 
 def _check(policy: EvictionPolicy, run: range, resident: RunSet, left: int) -> None:

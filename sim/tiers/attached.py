@@ -43,6 +43,8 @@ class AttachedTier:
         Whether all replicas reach the same pool and see the same chunks in it.
     is_memory : bool
         Whether it is memory and not drives.
+    takes_answers : bool
+        Whether a write-through of what answers have added is for this tier too.
     selects : callable or None
         Takes all chunks of a prompt that is in HBM and returns those to write through, where the placement is choosy.
     gate : Gate or None
@@ -68,6 +70,7 @@ class AttachedTier:
     page_cache: Tier | None = None
     everywhere: bool = False
     is_memory: bool = False
+    takes_answers: bool = False
     selects: Callable[[Runs], Runs] | None = None
     gate: Gate | None = None
     touches: SecondTouch | None = None

@@ -68,21 +68,38 @@ class Stores:
         selected = self._note_use(used) if self._watching and used else _NOTHING
         if not self._writes_anything or not (chunks or selected):
             return False
+        return self._write_through(request_id, chunks, selected, on_left_hbm)
+
+    def store_answer(self, request_id: int, chunks: Runs, on_left_hbm: Done) -> bool:
+        """Write what an answer has added through to the tiers that take answers; as :meth:`store` otherwise."""
+        return self._write_through(request_id, chunks, _NOTHING, on_left_hbm, is_answer=True)
+
+    def _write_through(
+        self,
+        request_id: int,
+        chunks: Runs,
+        selected: Mapping[int, Runs],
+        on_left_hbm: Done,
+        *,
+        is_answer: bool = False,
+    ) -> bool:
         leaving = Countdown(on_left_hbm)
 
         def staged() -> None:
             leaving.ended()
-            self._cascade(request_id, chunks, selected)
+            self._cascade(request_id, chunks, selected, is_answer)
 
         for attached in self._tiers:
             if not attached.write_through or attached.fed_from_staging:
+                continue
+            if is_answer and not attached.takes_answers:
                 continue
             is_staging = attached is self._staging
             offered = chunks if attached.selects is None else selected.get(attached.tier.index, ())
             if self.write(attached, offered, staged if is_staging else leaving.ended, request_id):
                 leaving.under_way += 1
             elif is_staging:
-                self._cascade(request_id, chunks, selected)
+                self._cascade(request_id, chunks, selected, is_answer)
         return leaving.under_way > 0
 
     def _note_use(self, used: Runs) -> dict[int, Runs]:
@@ -98,10 +115,11 @@ class Stores:
                     selected[attached.tier.index] = shifted(chosen, -attached.key_offset)
         return selected
 
-    def _cascade(self, request_id: int, chunks: Runs, selected: Mapping[int, Runs]) -> None:
+    def _cascade(self, request_id: int, chunks: Runs, selected: Mapping[int, Runs], is_answer: bool) -> None:
         """Feed slower tiers from the staging tier."""
-        if self._fed:
-            self._feed(request_id, chunks, self._fed)
+        fed = [attached for attached in self._fed if attached.takes_answers] if is_answer else self._fed
+        if fed:
+            self._feed(request_id, chunks, fed)
         for attached in self._fed_selectively:
             self._feed(request_id, selected.get(attached.tier.index, ()), [attached])
 

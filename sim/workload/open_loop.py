@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import islice
 
 from models.errors import ScenarioError
 from sim.clock import ARRIVAL
@@ -93,6 +94,12 @@ class OpenLoop:
         # The first request arrives now: traces may count from the epoch.
         origin_s = first.arrived_at_s
         clock.at(began_s, ARRIVAL, lambda _: arrive(first))
+
+    def chunk_ids(self) -> Iterator[Sequence[int]]:
+        """Yield the chunks of every request, in the order in which they will be sent."""
+        step = self.chunk_blocks
+        for record in islice(self.trace.records(), self.limit):
+            yield record.block_ids[step - 1 :: step]
 
     def _next(self, records: Iterator[TraceRecord]) -> TraceRecord | None:
         if self.limit is not None and self._sent >= self.limit:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import islice
@@ -39,6 +39,10 @@ class SessionLoop:
         Only so many sessions.
     expected : int or None
         How many requests there will be in all, for :meth:`fraction_done`.
+    knows_answers : bool
+        Whether each turn is read with the next one, whose prompt names the chunks that the answer fills. That prompt is
+        taken to be the prompt before, its answer in full, and what is new; where it does not begin with the prompt
+        before (a context that was cut down), nothing is known of the answer.
     """
 
     trace: SessionTrace
@@ -48,6 +52,7 @@ class SessionLoop:
     think_scale: float = 1.0
     limit: int | None = None
     expected: int | None = None
+    knows_answers: bool = False
     _answered: int = 0
 
     def start(self, cluster: Cluster, phase: int, on_done: Callable[[], None]) -> None:
@@ -116,9 +121,9 @@ class _SessionUnderWay:
         self._send_next(self._session.streams[0].turns(), is_main=True)
         self._start_sub_agents()
 
-    def _send_next(self, turns: Iterator[TraceRecord], *, is_main: bool) -> None:
-        """Send the next turn of a stream after its pause, or end the stream."""
-        record = next(turns, None)
+    def _send_next(self, turns: Iterator[TraceRecord], *, is_main: bool, read: TraceRecord | None = None) -> None:
+        """Send the next turn of a stream (``read`` where it has been read already) after its pause, or end it."""
+        record = next(turns, None) if read is None else read
         if record is not None:
             pause_s = 0.0 if isnan(record.think_s) else record.think_s
             self._later(pause_s, lambda _: self._send(record, turns, is_main=is_main))
@@ -131,24 +136,36 @@ class _SessionUnderWay:
             self._on_end()
 
     def _send(self, record: TraceRecord, turns: Iterator[TraceRecord], *, is_main: bool) -> None:
-        step = self._loop.chunk_blocks
-        blocks = record.block_ids
+        chunks = self._chunks(record)
+        answer: Sequence[int] = ()
+        following = next(turns, None) if self._loop.knows_answers else None
+        if following is not None:
+            grown = self._chunks(following)
+            if grown[: len(chunks)] == chunks:
+                # The last token is given out, not computed.
+                computed = record.prompt_tokens + record.output_tokens - 1
+                answer = grown[len(chunks) : computed // (self._loop.trace.block_tokens * self._loop.chunk_blocks)]
 
         def ended(_: Request) -> None:
             self._loop.answered()
             if is_main and self._waiting:
                 self._main_turns += 1
                 self._start_sub_agents()
-            self._send_next(turns, is_main=is_main)
+            self._send_next(turns, is_main=is_main, read=following)
 
         self._cluster.submit(
             session_id=self._session.session_id,
             phase=self._phase,
             prompt_tokens=record.prompt_tokens,
             output_tokens=record.output_tokens,
-            chunks=blocks if step == 1 else blocks[step - 1 :: step],
+            chunks=chunks,
+            answer=answer,
             on_end=ended,
         )
+
+    def _chunks(self, record: TraceRecord) -> list[int]:
+        step = self._loop.chunk_blocks
+        return record.block_ids if step == 1 else record.block_ids[step - 1 :: step]
 
     def _start_sub_agents(self) -> None:
         """Start those whose main turn has ended."""

@@ -23,7 +23,29 @@ workload:
   closed_loop:
     {concurrency: 4, requests: 40, sessions: 7, prompt_tokens: %(prompt)d, output_tokens: 5, per_replica: true}
 """
-PLACEMENTS = ["write-through", "write-back", "none"]
+PLACEMENTS = [
+    "write-through",
+    "write-back",
+    "none",
+    "write-through-selective",
+    "{write-through-selective: {uses: 3}}",
+]
+ADMISSIONS = [
+    "null",
+    "null",
+    "frequency",
+    "{frequency: {window_s: 0.05, uses: 1}}",
+    "tinylfu",
+    "{min-prefix: {min_tokens: 1000}}",
+    "break-even",
+]
+ENCODINGS = [
+    "null",
+    "null",
+    "{format: fp8, encode_bandwidth: 9 GB/s, decode_bandwidth: 5 GB/s}",
+    "{format: int4, encode_bandwidth: 9 GB/s, decode_bandwidth: 50 GB/s}",
+    "{format: compressed, ratio: 0.137, encode_bandwidth: 1 GB/s, decode_bandwidth: 2 GB/s}",
+]
 
 
 @st.composite
@@ -32,14 +54,22 @@ def tiers(draw: st.DrawFn) -> str:
     for name, device in (("dram", "ddr5"), ("cache", "ddr5"), ("nvme", "nvme-gen4"), ("fabric", "fx100")):
         if not draw(st.booleans()) or (name == "cache" and draw(st.booleans())):
             continue
+        placement = draw(st.sampled_from(PLACEMENTS))
+        exclusive = placement == "write-back" and name != "cache" and draw(st.booleans())
+        promotion = "never" if exclusive else draw(st.sampled_from(["always", "never", "second-touch", "null"]))
         lines.append(
             f"  {name}: {{device: {device}, capacity: {draw(st.sampled_from(['40 MB', '200 MB', '600 MB', '3 GB']))}, "
-            f"placement: {draw(st.sampled_from(PLACEMENTS))}, on_full: {draw(st.sampled_from(['drop', 'wait']))}, "
-            f"promotion: {draw(st.sampled_from(['always', 'never', 'null']))}, "
+            f"placement: {placement}, on_full: {draw(st.sampled_from(['drop', 'wait']))}, "
+            f"promotion: {promotion}, inclusion: {'exclusive' if exclusive else 'inclusive'}, "
             f"index: {draw(st.sampled_from(['process', 'filesystem']))}, "
             f"scope: {draw(st.sampled_from(['replica', 'node', 'shared']))}, "
             f"structure: {draw(st.sampled_from(['hashmap', 'leaf_constrained']))}"
         )
+        if name != "cache":
+            lines[-1] += (
+                f", admission: {draw(st.sampled_from(ADMISSIONS))}, encoding: {draw(st.sampled_from(ENCODINGS))}, "
+                f"max_store_backlog: {draw(st.sampled_from(['null', 'null', '0 B', '100 MB']))}"
+            )
         if name == "cache":
             lines[-1] += ", page_cache_of: nvme"
         elif name != "dram":
@@ -77,7 +107,14 @@ def test_every_request_ends_whatever_the_tiers(
         choices |= {"layerwise": "false"}
     path.write_text(TEXT % (choices | {"tiers": below, "replicas": replicas}), encoding="utf-8")
     # The run itself checks that each tier's chunks, pins, reservations and waiters, and each link's bytes, add up.
-    summary = simulate(load_scenario(str(path))).summary()
+    result = simulate(load_scenario(str(path)))
+    summary = result.summary()
     assert summary["requests"]["completed"] == 40 * replicas
     for name, tier in summary["tiers"].items():
         assert tier["peak_used_bytes"] <= tier["capacity_bytes"], name
+    moved, tier_names = result.table("transfers"), list(summary["tiers"])
+    for name in set(tier_names) & {"nvme", "fabric"}:
+        # What a drive has taken in and given out is what transfers carried, in its own encoding.
+        own = moved["tier"] == tier_names.index(name)
+        for kind, figure in enumerate(("read_bytes", "write_bytes")):
+            assert moved["n_bytes"][own & (moved["kind"] == kind)].sum() == summary["tiers"][name][figure], name

@@ -148,6 +148,10 @@ class CountMachine(RuleBasedStateMachine):
         assert self.counts.absent(run) == as_runs(key for key in run if key not in self.model)
         assert self.counts.absent(run[::-1]) == as_runs((key for key in run[::-1] if key not in self.model), step=-1)
 
+    @rule(run=stretches(), least=st.integers(1, 4))
+    def ask_for_a_count(self, run: range, least: int) -> None:
+        assert self.counts.at_least(run, least) == as_runs(key for key in run if self.model[key] >= least)
+
     @invariant()
     def same_keys(self) -> None:
         assert members(self.counts, UNIVERSE) == set(self.model)

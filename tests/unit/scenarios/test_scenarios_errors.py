@@ -56,6 +56,43 @@ IN_FILE = [
         "eviction: nowhere.at.all:X",
         ":7: tiers.dram.eviction: eviction policy 'nowhere.at.all:X': cannot import",
     ),
+    (
+        "scope: node",
+        "placement: write-trough",
+        ":7: tiers.dram.placement: unknown placement 'write-trough'; did you mean 'write-through'?",
+    ),
+    (
+        "scope: node",
+        "placement: {write-through-selective: {uses: 0}}",
+        ":7: tiers.dram.placement.write-through-selective: uses is 0; must be at least 1",
+    ),
+    (
+        "scope: node",
+        "admission: min-prefix",
+        ":7: tiers.dram.admission.min-prefix: needs the parameter 'min_tokens' (allowed: min_tokens)",
+    ),
+    (
+        "scope: node",
+        "admission: {frequency: {window: 3}}",
+        ":7: tiers.dram.admission.frequency.window: unknown parameter; did you mean 'window_s'?",
+    ),
+    ("scope: node", "inclusion: exclusive", ":7: tiers.dram.inclusion: exclusive needs placement: write-back"),
+    (
+        "scope: node",
+        "inclusion: exclusive, placement: write-back, promotion: always",
+        ":7: tiers.dram.inclusion: exclusive needs promotion: never; tiers.dram.promotion is always",
+    ),
+    (
+        "scope: node",
+        "encoding: {format: compressed, encode_bandwidth: 1 GB/s, decode_bandwidth: 1 GB/s}",
+        ":7: tiers.dram.encoding.ratio: is missing: how small 'compressed' KV is depends on the method",
+    ),
+    (
+        "scope: node",
+        "stores: prompt+output",
+        ":7: tiers.dram.stores: prompt+output is for workload.sessions: no other load knows what its answers fill",
+    ),
+    ("scope: node", "encoding: {format: fp8}", ":7: tiers.dram.encoding.encode_bandwidth: is missing"),
     ("scope: node", "gds: true", ":7: tiers.dram.gds: is for storage; ddr5 is memory"),
     ("scope: node", "ports: 2", ":7: tiers.dram.ports: storage ddr5: has no ports to choose"),
     (
@@ -76,7 +113,11 @@ IN_FILE = [
     ("scope: shared", "scope: worker", ":11: tiers.fabric.scope: worker is for memory only; fx100 can be"),
     ("scope: shared", "ports: 7", ":11: tiers.fabric.ports: storage fx100: ports is 7; must be 1 to 6"),
     ("  hbm:\n", "", ":5: tiers: the first tier must be 'hbm'"),
-    ("  hbm:\n", "  hbm: {device: ddr5}\n", ":6: tiers.hbm.device: hbm takes only capacity, eviction, structure"),
+    (
+        "  hbm:\n",
+        "  hbm: {device: ddr5}\n",
+        ":6: tiers.hbm.device: hbm takes only capacity, eviction, stores, structure",
+    ),
     ("  hbm:\n", "  hbm:\n  dra.m: {device: ddr5}\n", ":7: tiers.dra.m: a tier's name is letters"),
     ("workload:\n" + SYNTHETIC, "slo: {}", "small.yaml:1: workload: is missing"),
     (
@@ -236,3 +277,24 @@ def test_a_page_cache_is_memory(write) -> None:
     nvme = "  nvme: {device: nvme-gen4, capacity: 1 TB, page_cache_of: fabric}\n  fabric:"
     with pytest.raises(ScenarioError, match=r"tiers.nvme.page_cache_of: a page cache is memory; nvme-gen4 is not"):
         load_scenario(write(("  fabric:", nvme)))
+
+
+def test_fp8_of_fp8_is_no_encoding(small) -> None:
+    rates = ["tiers.dram.encoding.encode_bandwidth=1GB/s", "tiers.dram.encoding.decode_bandwidth=1GB/s"]
+    with pytest.raises(ScenarioError, match=r"tiers.dram.encoding.format: is fp8, as the engine's KV is"):
+        load_scenario(small, overrides=["engine.kv_dtype=fp8", "tiers.dram.encoding.format=fp8", *rates])
+
+
+def test_an_exclusive_tier_below_hbm_needs_what_hbm_keeps(small) -> None:
+    exclusive = ["tiers.dram.placement=write-back", "tiers.dram.inclusion=exclusive"]
+    load_scenario(small, overrides=exclusive)
+    with pytest.raises(ScenarioError, match=r"tiers.dram.inclusion: exclusive needs engine.prefix_caching"):
+        load_scenario(small, overrides=[*exclusive, "engine.prefix_caching=false"])
+
+
+@pytest.mark.parametrize("keys", ["admission: frequency", "max_store_backlog: 1 GB", "inclusion: exclusive"])
+def test_a_page_cache_takes_what_the_kernel_gives_it(write, keys: str) -> None:
+    path = write(("  dram:", f"  cache: {{device: ddr5, capacity: 1 GB, page_cache_of: fabric, {keys}}}\n  dram:"))
+    key = keys.partition(":")[0]
+    with pytest.raises(ScenarioError, match=f"tiers.cache.{key}: is not for a page cache"):
+        load_scenario(path)

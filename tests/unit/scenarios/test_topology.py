@@ -1,6 +1,7 @@
 """Links, pools and paths of small clusters: names, rates, passes through memory, and who sees whose chunks."""
 
 from collections.abc import Callable
+from math import inf
 from pathlib import Path
 
 import pytest
@@ -301,3 +302,100 @@ def test_workers_that_hold_the_same_kv_read_it_no_faster(build: Build, llm: str,
     settings = f"llm={llm} cluster.tensor_parallel=8 transfer.process_bandwidth=1GB/s tiers.nvme.count=8"
     (leg,) = build(NVME, overrides=settings).tier("nvme").read_legs
     assert leg.ceiling_bytes_per_s(100) == pytest.approx(processes * GB)
+
+
+# Encodings -----------------------------------------------------------------------------------------------------------
+
+CODEC = "encode_bandwidth: 4 GB/s, decode_bandwidth: 8 GB/s"
+FP8 = f", encoding: {{format: fp8, {CODEC}}}"
+INT4 = f", encoding: {{format: int4, {CODEC}}}"
+
+
+def crossed(attached: AttachedTier, network: FlowNetwork, leg: int = 0) -> dict[str, float]:
+    """Bytes on each link, both ways together, for each byte that the engine holds, of a load of one chunk."""
+    before = [sum(moved) for moved in network.link_bytes]
+    chosen = [*attached.read_legs, attached.write_leg][leg]
+    network.start(chosen.path, chosen.chunk_bytes, lambda: None, inf)
+    after = [sum(moved) for moved in network.link_bytes]
+    moved = {link.name: (b - a) / CHUNK for link, a, b in zip(network.links, before, after, strict=True)}
+    return {name: round(share, 6) for name, share in moved.items() if share}
+
+
+CHUNK = 256 * 131_072
+
+
+def test_a_drive_holds_and_moves_encoded_bytes(build: Build) -> None:
+    built = build(NVME % FP8)
+    drive = built.tier("nvme")
+    assert drive.tier.capacity_units == int(10 * GB // (CHUNK // 2))
+    assert crossed(drive, built.network) == {"nvme": 0.5, "host-memory": 1.0, "host-link": 0.5, "nvme.codec": 1.0}
+    assert built.links["nvme.codec"].read_bytes_per_s == 8 * GB
+    assert built.links["nvme.codec"].write_bytes_per_s == 4 * GB
+
+
+def test_a_chunk_is_decoded_after_it_was_read(build: Build) -> None:
+    plain, encoded = build(NVME), build(NVME % FP8)
+    for leg in (0, 1):
+        rate = (8 * GB, 4 * GB)[leg]
+        before, after = ([*t.tier("nvme").read_legs, t.tier("nvme").write_leg][leg] for t in (plain, encoded))
+        assert after.software.software_s - before.software.software_s == pytest.approx(CHUNK / rate)
+
+
+def test_what_is_staged_in_memory_that_holds_it_otherwise_is_recoded_there(build: Build) -> None:
+    built = build(DRAM % INT4, NVME % FP8)
+    expected = {"nvme": 0.5, "nvme.codec": 1.0, "dram": 2 * 0.3125, "host-link": 0.3125, "dram.codec": 1.0}
+    assert crossed(built.tier("nvme"), built.network) == expected
+    # From memory to the drive: decoded and encoded again.
+    expected = {"dram": 0.3125, "dram.codec": 1.0, "nvme.codec": 1.0, "nvme": 0.5}
+    assert crossed(built.tier("nvme"), built.network, leg=-1) == expected
+    assert crossed(built.tier("dram"), built.network) == {"dram": 0.3125, "host-link": 0.3125, "dram.codec": 1.0}
+
+
+def test_what_is_held_alike_is_not_recoded_on_its_way(build: Build) -> None:
+    built = build(DRAM % FP8, NVME % FP8)
+    expected = {"nvme": 0.5, "dram": 1.0, "host-link": 0.5, "nvme.codec": 1.0}
+    assert crossed(built.tier("nvme"), built.network) == expected
+    assert crossed(built.tier("nvme"), built.network, leg=-1) == {"dram": 0.5, "nvme": 0.5}
+
+
+def test_store_and_forward_decodes_in_the_leg_that_it_belongs_to(build: Build) -> None:
+    built = build(DRAM, NVME % FP8, overrides="transfer.staging=store-and-forward")
+    assert crossed(built.tier("nvme"), built.network) == {"nvme": 0.5, "nvme.codec": 1.0, "dram": 1.0}
+    assert crossed(built.tier("nvme"), built.network, leg=1) == {"dram": 1.0, "host-link": 1.0}
+    alike = build(DRAM % FP8, NVME % FP8, overrides="transfer.staging=store-and-forward")
+    assert crossed(alike.tier("nvme"), alike.network) == {"nvme": 0.5, "dram": 0.5}
+    expected = {"dram": 0.5, "host-link": 0.5, "nvme.codec": 1.0}
+    assert {
+        k.replace("dram.codec", "nvme.codec"): v for k, v in crossed(alike.tier("nvme"), alike.network, leg=1).items()
+    } == expected
+
+
+def test_gpu_direct_and_a_page_cache_move_what_the_drive_holds(build: Build) -> None:
+    built = build(DRAM, NVME % (FP8 + ", gds: true"))
+    assert crossed(built.tier("nvme"), built.network) == {"nvme": 0.5, "host-link": 0.5, "nvme.codec": 1.0}
+    built = build(CACHE, NVME % FP8)
+    assert crossed(built.tier("cache"), built.network)["nvme.codec"] == 1.0
+    assert built.tier("cache").tier.chunk_bytes == CHUNK / 2
+
+
+def test_each_replica_has_its_own_codec_and_loads_wait_for_it(build: Build) -> None:
+    built = build(DRAM, NVME % FP8, replicas=2, per_node=2)
+    assert {"nvme.codec.0", "nvme.codec.1"} <= set(built.links)
+    assert {"nvme.codec.0", "nvme.codec.1"} <= set(built.topology.loading_links()["nvme"])
+
+
+# What enters a pool --------------------------------------------------------------------------------------------------
+
+
+def test_replicas_share_the_rules_of_a_pool_that_they_share(build: Build) -> None:
+    more = ", placement: write-through-selective, admission: tinylfu, promotion: second-touch"
+    built = build(DRAM % more, NVME % (more + ", scope: replica"), replicas=2, per_node=2)
+    for name, shared in (("dram", True), ("nvme", False)):
+        one, other = (built.tier(name, replica) for replica in (0, 1))
+        assert (one.gate is other.gate) is (one.touches is other.touches) is shared
+        assert (one.selects == other.selects) is shared
+
+
+def test_nothing_stands_before_a_tier_that_names_nothing(build: Build) -> None:
+    drive = build(NVME).tier("nvme")
+    assert (drive.selects, drive.gate, drive.touches, drive.on_kept) == (None, None, None, None)

@@ -1,12 +1,17 @@
 """Stores, write-backs and the page cache on a small node, by hand (its rates: hierarchy_kit)."""
 
+from collections.abc import Callable
+
 import pytest
 from hierarchy_kit import CHUNK, GB, Node, check, load, pool
-from runs_kit import STRAND, flat, members, runs
+from runs_kit import STRAND, flat, members, run_set, runs
 
+from models.errors import InvariantError
 from sim.clock import ARRIVAL
 from sim.prefix_tree import KEY_BITS
+from sim.runs import Runs
 from sim.tiers.attached import AttachedTier
+from sim.tiers.gate import Gate
 from sim.tiers.tier import Tier
 from sim.transfers.flows import READ, WRITE, Hop
 from sim.transfers.legs import WriteCache
@@ -242,6 +247,125 @@ def test_what_two_views_above_have_of_one_chunk_is_saved_once() -> None:
     assert drive.write_bytes == CHUNK
     assert dram.take(2)
     check(drive)
+
+
+# Exclusive tiers -----------------------------------------------------------------------------------------------------
+
+
+def test_what_hbm_has_loaded_leaves_an_exclusive_drive_when_its_last_reader_has_it() -> None:
+    node = Node()
+    drive = pool("drive", 1, 9, [1, 2, 3])
+    hierarchy = node.hierarchy(node.drive(drive, leaves_for_hbm=True), staging=None)
+    load(node, hierarchy, [1, 2], "first")
+    load(node, hierarchy, [1, 2], "second", at_s=0.05)
+    node.clock.at(0.16, ARRIVAL, lambda _: node.note("first is there")() if 1 in drive.ready else None)
+    node.run()
+    assert set(node.ended_s) == {"first", "second", "first is there"}
+    assert members(drive.ready) == {3}
+    assert drive.dropped_chunks == 2
+    check(drive)
+
+
+@pytest.mark.parametrize("promote", [True, False])
+def test_what_memory_keeps_leaves_an_exclusive_drive(promote: bool) -> None:
+    node = Node()
+    dram, drive = pool("dram", 1, 9), pool("drive", 2, 9, [1, 2, 3])
+    upper, lower = node.dram(dram, promote=promote), node.drive(drive, write_through=False)
+    upper.on_kept = drive.drop
+    hierarchy = node.hierarchy(upper, lower)
+    load(node, hierarchy, [1, 2])
+    node.run()
+    assert members(dram.ready) == ({1, 2} if promote else set())
+    assert members(drive.ready) == ({3} if promote else {1, 2, 3})
+    hierarchy.stores.store(1, runs(3), node.note("stored"))
+    node.run()
+    assert 3 in dram.ready
+    assert 3 not in drive.ready
+    check(dram, drive)
+
+
+# Gates ---------------------------------------------------------------------------------------------------------------
+
+
+class Only:
+    """A filter that lets only these chunks in."""
+
+    def __init__(self, *keys: int) -> None:
+        self.keys = runs(*keys)
+        self.used: list[int] = []
+        self.saw: list[tuple[int, list[int]]] = []
+
+    def use(self, chunks: Runs) -> None:
+        self.used += flat(chunks)
+
+    def admit(self, chunks: Runs, room: int, victims: Callable[[int], Runs]) -> Runs:
+        self.saw.append((room, flat(victims(2))))
+        return [part for run in chunks for part in run_set(flat(self.keys)).present(run)]
+
+
+def test_a_gate_stands_before_stores_promotions_and_write_backs() -> None:
+    node = Node()
+    only = Only(2, 3, 6)
+    dram, drive = pool("dram", 1, 4, [8]), pool("drive", 2, 9, [5, 6])
+    upper = node.dram(dram, gate=Gate(dram, admission=only, most_under_way_bytes=None))
+    hierarchy = node.hierarchy(upper, node.drive(drive, write_through=False))
+    assert hierarchy.stores.store(1, runs(1, 2, 3), node.note("left"), used=runs(0, 1, 2, 3))
+    node.run()
+    assert (members(dram.ready), only.used, only.saw) == ({2, 3, 8}, [0, 1, 2, 3], [(3, [8])])
+    load(node, hierarchy, [5, 6], at_s=1.0)
+    node.run()
+    assert members(dram.ready) == {2, 3, 6}  # staging took 8's room
+    assert dram.filtered_chunks == 2
+    check(dram, drive)
+
+    hbm, saved = pool("hbm", 0, 3, [1, 2, 3]), pool("drive", 1, 9)
+    written_back(node, hbm, node.drive(saved, gate=Gate(saved, admission=Only(2), most_under_way_bytes=None)))
+    assert not hbm.take(3)
+    node.run()
+    assert hbm.take(3)
+    assert members(saved.ready) == {2}
+    check(saved)
+
+
+def test_what_is_kept_out_of_memory_is_staged_all_the_same() -> None:
+    node = Node()
+    dram, drive = pool("dram", 1, 4), pool("drive", 2, 9, [5, 6])
+    upper = node.dram(dram, gate=Gate(dram, admission=Only(), most_under_way_bytes=None))
+    load(node, node.hierarchy(upper, node.drive(drive, write_through=False)), [5, 6])
+    node.run()
+    assert dram.peak_units == 2
+    assert not dram.ready
+    check(dram, drive)
+
+
+def test_a_store_is_skipped_while_more_than_the_limit_is_under_way() -> None:
+    node = Node()
+    drive = pool("drive", 1, 9)
+    gate = Gate(drive, admission=None, most_under_way_bytes=2 * CHUNK)
+    hierarchy = node.hierarchy(node.drive(drive, gate=gate, fed_from_staging=False), staging=None)
+    assert hierarchy.stores.store(1, runs(1, 2), node.note("first"))
+    assert hierarchy.stores.store(2, runs(3), node.note("at the limit"))
+    assert not hierarchy.stores.store(3, runs(4), node.note("over it"))
+    node.run()
+    assert hierarchy.stores.store(4, runs(5), node.note("after"))
+    node.run()
+    assert members(drive.ready) == {1, 2, 3, 5}
+    assert drive.skipped_chunks == 1
+    check(drive)
+
+
+@pytest.mark.parametrize("answer", [runs(7), [*runs(1), *runs(1)], [range(2, 0, -1)], [range(3, 3)]])
+def test_a_filter_that_admits_something_else_is_named(answer: Runs) -> None:
+    class Odd(Only):
+        def admit(self, chunks: Runs, room: int, victims: Callable[[int], Runs]) -> Runs:
+            return answer
+
+    node = Node()
+    drive = pool("drive", 1, 9)
+    gate = Gate(drive, admission=Odd(), most_under_way_bytes=None)
+    hierarchy = node.hierarchy(node.drive(drive, gate=gate, fed_from_staging=False), staging=None)
+    with pytest.raises(InvariantError, match=r"admission filter '.*:.*Odd' breaks its contract: it admits range"):
+        hierarchy.stores.store(1, runs(1, 2), node.note("never"))
 
 
 # The page cache ------------------------------------------------------------------------------------------------------

@@ -14,7 +14,7 @@ import pytest
 from scenarios.build import simulate
 from scenarios.loader import load_scenario
 from scenarios.schema import LinkSpec, Transfer
-from scenarios.tier_spec import TierSpec
+from scenarios.tier_spec import Encoding, TierSpec
 
 SMALL = """\
 name: knobs
@@ -35,6 +35,16 @@ TWO_REPLICAS = "cluster.replicas=2 cluster.replicas_per_node=2 workload.closed_l
 ONE_CLIENT = "workload.closed_loop.concurrency=1"
 # The ninth request is the first to hit, when 8 GB have lost a few chunks of its context of 8.4 GB in all.
 FIRST_HIT = "workload.closed_loop.concurrency=1 workload.closed_loop.requests=9"
+SESSIONS = (
+    "workload.closed_loop=null workload.synthetic.requests=300 workload.synthetic.block_tokens=64 cluster.replicas=2 "
+    "workload.sessions.think_scale=0 cluster.replicas_per_node=2 tiers.dram.placement=none tiers.hbm.capacity=40GB "
+    "transfer.chunk_tokens=64"
+)
+FEW_TURNS = "workload.closed_loop.requests=9"
+ENCODED = (
+    "tiers.nvme.encoding.format=fp8 tiers.nvme.encoding.encode_bandwidth=20GB/s "
+    "tiers.nvme.encoding.decode_bandwidth=20GB/s"
+)
 DIRECT = "tiers.dram.placement=none"
 
 Figure = Callable[[dict[str, Any]], float]
@@ -147,6 +157,28 @@ KNOBS = [
         more="tiers.nvme.placement=none",
         last=BOTH,
     ),
+    Knob("tiers.nvme.stores", ("prompt", "prompt+output"), hits("nvme"), rises=True, more=SESSIONS),
+    Knob("tiers.hbm.stores", ("prompt", "prompt+output"), hits("hbm"), rises=True, more=SESSIONS),
+    Knob("tiers.nvme.admission", ("null", "frequency"), written("nvme"), rises=False, more="tiers.nvme.capacity=5GB"),
+    Knob("tiers.nvme.max_store_backlog", ("100 MB", "null"), written("nvme"), rises=True, more=FEW_TURNS),
+    Knob(
+        "tiers.nvme.inclusion",
+        ("inclusive", "exclusive"),
+        written("nvme"),
+        rises=True,
+        more="tiers.nvme.placement=write-back tiers.dram.placement=write-back",
+    ),
+    Knob("tiers.nvme.encoding.format", ("int4", "fp8"), written("nvme"), rises=True, more=ENCODED),
+    Knob("tiers.nvme.encoding.ratio", (0.25, 0.5), read("nvme"), rises=True, more=ENCODED),
+    Knob(
+        "tiers.nvme.encoding.encode_bandwidth",
+        ("100 MB/s", "50 GB/s"),
+        makespan,
+        rises=False,
+        more=f"{ENCODED} {DIRECT} {FEW_TURNS}",
+    ),
+    Knob("tiers.nvme.encoding.decode_bandwidth", ("1 GB/s", "50 GB/s"), ttft, rises=False, more=ENCODED),
+    Knob("links.nvme.codec.bandwidth", ("1 GB/s", "50 GB/s"), ttft, rises=False, more=ENCODED),
     Knob("tiers.nvme.gds", (True, False), crossing("dram"), rises=True),
     Knob("tiers.nvme.index", ("process", "filesystem"), hits("nvme"), rises=True, more=TWO_REPLICAS),
     Knob("tiers.nvme.scope", ("replica", "node"), hits("nvme"), rises=True, more=TWO_REPLICAS),
@@ -263,5 +295,8 @@ def test_a_knob_moves_its_figure(knob: Knob, directory: Path) -> None:
 
 @pytest.mark.parametrize(("part", "spec"), [("tiers", TierSpec), ("transfer", Transfer), ("links", LinkSpec)])
 def test_no_knob_is_missing_here(part: str, spec: type[TierSpec | Transfer | LinkSpec]) -> None:
-    tested = {knob.key.rsplit(".", 1)[1] for knob in KNOBS if knob.key.startswith(f"{part}.")}
-    assert tested == set(spec.model_fields)
+    place = 1 if part == "transfer" else 2
+    tested = {knob.key.split(".")[place] for knob in KNOBS if knob.key.startswith(f"{part}.")}
+    assert tested - {"codec"} == set(spec.model_fields)
+    encoding = {knob.key.rsplit(".", 1)[1] for knob in KNOBS if ".encoding." in knob.key}
+    assert encoding == set(Encoding.model_fields)

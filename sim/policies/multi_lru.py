@@ -1,0 +1,48 @@
+"""Multi-LRU, as in Dynamo's KVBM."""
+
+from collections import OrderedDict
+from collections.abc import Iterator
+from typing import Final
+
+from sim.policies.base import EVICTION, PolicyContext
+from sim.policies.chunkwise import ChunkPolicy
+from sim.policies.frequencies import Frequencies
+from sim.policies.hooks import known
+
+_THRESHOLDS: Final = (2, 6, 15)
+_SAMPLE_PER_CHUNK: Final = 10
+
+
+@EVICTION.register("multi-lru")
+class MultiLru(ChunkPolicy):
+    """Four LRU lists by how often a chunk was used lately: once, from twice, from 6 times, from 15 times on.
+
+    The oldest of the lowest list that has any goes first. A chunk keeps its list until it is used again; uses are
+    counted as TinyLFU does, also while it is not resident. Dynamo's multi_lru_backend.rs, thresholds of its tests.
+    """
+
+    def __init__(self) -> None:
+        self._lists: list[OrderedDict[int, None]] = [OrderedDict() for _ in range(len(_THRESHOLDS) + 1)]
+        self._levels: dict[int, int] = {}
+        self._uses = Frequencies(1)
+
+    def prepare(self, context: PolicyContext) -> None:
+        """Learn the capacity."""
+        capacity = known(context.capacity_chunks, self, "the capacity in chunks")
+        self._uses = Frequencies(_SAMPLE_PER_CHUNK * capacity)
+
+    def _insert(self, key: int) -> None:
+        uses = self._uses.add(key)
+        level = self._levels[key] = sum(uses >= threshold for threshold in _THRESHOLDS)
+        self._lists[level][key] = None
+
+    def _touch(self, key: int) -> None:
+        self._remove(key)
+        self._insert(key)
+
+    def _remove(self, key: int) -> None:
+        del self._lists[self._levels.pop(key)][key]
+
+    def _victims(self) -> Iterator[int]:
+        for keys in self._lists:
+            yield from keys

@@ -1,0 +1,114 @@
+"""S3-FIFO."""
+
+from collections import OrderedDict, deque
+from collections.abc import Iterator
+
+from sim.policies.base import EVICTION, PolicyContext
+from sim.policies.chunkwise import ChunkPolicy
+from sim.policies.ghosts import Ghosts
+from sim.policies.hooks import known
+
+_MOST_USES = 3
+_USES_TO_STAY = 2
+
+
+@EVICTION.register("s3-fifo")
+class S3Fifo(ChunkPolicy):
+    """Three FIFO queues: a small one (10 %) that new chunks pass through, a main one, and names of what left the small.
+
+    Eviction takes from the small queue while it holds its share, else from the main one. The oldest of the small queue
+    moves to the main one if it was hit twice, else it goes and its name is kept (as many names as the main queue
+    holds). The oldest of the main queue enters it anew with one hit less if it was hit (up to 3 hits count), else it
+    goes. A chunk whose name is kept enters the main queue, as does what comes before the first eviction once the small
+    queue is full. Yang et al., FIFO queues are all you need, SOSP 2023; libCacheSim's S3FIFO.c.
+    """
+
+    def __init__(self) -> None:
+        self._small: OrderedDict[int, None] = OrderedDict()
+        self._main: OrderedDict[int, None] = OrderedDict()
+        self._uses: dict[int, int] = {}
+        self._ghosts = Ghosts(0)
+        self._share = 0
+        self._has_evicted = False
+
+    def prepare(self, context: PolicyContext) -> None:
+        """Learn the capacity."""
+        capacity = known(context.capacity_chunks, self, "the capacity in chunks")
+        self._share = max(capacity // 10, 1)
+        self._ghosts = Ghosts(max(capacity * 9 // 10, 1))
+
+    def miss(self, run: range) -> None:
+        """Look whether the chunks asked for are remembered."""
+        self._ghosts.recall(run)
+
+    def evict(self, run: range) -> None:
+        """Forget chunks that went to make room, and do what their queues did to give them up."""
+        self._has_evicted = True
+        for key in run:
+            self._evict(key)
+
+    def _insert(self, key: int) -> None:
+        fills = not self._has_evicted and len(self._small) >= self._share
+        (self._main if self._ghosts.was_recalled(key) or fills else self._small)[key] = None
+        self._uses[key] = 0
+
+    def _touch(self, key: int) -> None:
+        uses = self._uses[key]
+        if uses < _MOST_USES:
+            self._uses[key] = uses + 1
+
+    def _remove(self, key: int) -> None:
+        del self._uses[key]
+        if key in self._small:
+            del self._small[key]
+        else:
+            del self._main[key]
+
+    def _evict(self, key: int) -> None:
+        small, main, uses = self._small, self._main, self._uses
+        passed: list[tuple[OrderedDict[int, None], int]] = []  # pinned ones that would have gone first
+        while True:
+            queue = small if self._takes_from_small(len(small), len(main)) else main
+            oldest, _ = queue.popitem(last=False)
+            if queue is small and uses[oldest] >= _USES_TO_STAY:
+                main[oldest] = None
+                uses[oldest] = 0
+            elif queue is main and uses[oldest]:
+                main[oldest] = None
+                uses[oldest] -= 1
+            elif oldest == key:
+                break
+            else:
+                passed.append((queue, oldest))
+        del uses[key]
+        if queue is small:
+            self._ghosts.add(key)
+        for queue, stays in reversed(passed):
+            queue[stays] = None
+            queue.move_to_end(stays, last=False)
+
+    def _victims(self) -> Iterator[int]:
+        # The same steps as in an eviction, on the sizes and on what would have entered the main queue.
+        small, main = iter(self._small), iter(self._main)
+        small_size, main_size = len(self._small), len(self._main)
+        entered: deque[tuple[int, int]] = deque()
+        while small_size or main_size:
+            if self._takes_from_small(small_size, main_size):
+                small_size -= 1
+                key = next(small)
+                if self._uses[key] < _USES_TO_STAY:
+                    yield key
+                    continue
+                entered.append((key, 0))
+                main_size += 1
+            else:
+                following = next(main, None)
+                key, uses = entered.popleft() if following is None else (following, self._uses[following])
+                if uses:
+                    entered.append((key, uses - 1))
+                else:
+                    main_size -= 1
+                    yield key
+
+    def _takes_from_small(self, small_size: int, main_size: int) -> bool:
+        return small_size > 0 and (small_size >= self._share or not main_size)
