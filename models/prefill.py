@@ -4,14 +4,16 @@ from models.roofline import StepCost
 from models.step_table import StepTable
 
 
-def prefill_time_s(cost: StepCost | StepTable, tokens: int, *, budget: int, window_tokens: int | None = None) -> float:
+def prefill_time_s(
+    cost: StepCost | StepTable, tokens: int, *, budget: int, start: int = 0, window_tokens: int | None = None
+) -> float:
     """Return the time to compute the first *tokens* tokens of a prompt in steps of *budget* tokens, nobody beside [s].
 
-    *window_tokens* is the attention window of windowed layers. Raises ScenarioError where a table of measured steps
-    does not cover one of them.
+    The first *start* of them are in HBM already. *window_tokens* is the attention window of windowed layers. Raises
+    ScenarioError where a table of measured steps does not cover one of the steps.
     """
     total_s = 0.0
-    for done in range(0, tokens, budget):
+    for done in range(start, tokens, budget):
         total_s += prefill_step_s(cost, done, min(budget, tokens - done), window_tokens=window_tokens)
     return total_s
 

@@ -31,6 +31,7 @@ from sim.engine.replica import Replica
 from sim.engine.settings import EngineSettings
 from sim.engine.vllm_defaults import engine_defaults
 from sim.policies.base import ROUTING, SCHEDULING
+from sim.policies.loading import LOADING
 from sim.recording import OccupancyLog, RequestLog, TokenIntervals, TransferLog
 from sim.results.result import SimulationResult
 from sim.simulation import Measurement, Progress, Simulation
@@ -92,6 +93,7 @@ def build(scenario: Scenario) -> Simulation:
             hierarchy=hierarchy,
             intervals=intervals,
             scheduling=create(SCHEDULING, scenario.engine.scheduling),
+            loading=create(LOADING, scenario.transfer.load_or_recompute),
         )
         for index, (pool, hierarchy) in enumerate(zip(topology.hbm, hierarchies, strict=True))
     ]
@@ -215,6 +217,7 @@ def _engine(scenario: Scenario, llm: Llm, accelerator: Accelerator, sizes: Geome
         mixed_step_factor=engine.mixed_step_factor,
         window_tokens=llm.window_tokens,
         state_units=-(-llm.state_bytes() // int(block_bytes)),
+        overlap_layers=llm.layers if transfer.layerwise else 0,
         decode_jumps=engine.decode_jumps,
     )
     return settings, int(capacity)

@@ -40,6 +40,7 @@ def _registered_names(scenario: Scenario) -> Iterator[Problem]:
 
     yield from choices.problems(ROUTING, scenario.cluster.router, ["cluster", "router"])
     yield from choices.problems(SCHEDULING, scenario.engine.scheduling, ["engine", "scheduling"])
+    yield from _transfer_problems(scenario)
     for name, tier in scenario.tiers.items():
         yield from choices.problems(EVICTION, tier.eviction, ["tiers", name, "eviction"])
         if tier.admission is not None:
@@ -77,6 +78,12 @@ def _exclusive_problems(scenario: Scenario, name: str, tier: TierSpec) -> Iterat
     faster = [key for key, other in scenario.tiers.items() if other.page_cache_of is None]
     if faster.index(name) == 1 and not scenario.engine.prefix_caching:
         yield path, "exclusive needs engine.prefix_caching: without it HBM keeps nothing that it could give back"
+
+
+def _transfer_problems(scenario: Scenario) -> Iterator[Problem]:
+    from sim.policies.loading import LOADING
+
+    yield from choices.problems(LOADING, scenario.transfer.load_or_recompute, ["transfer", "load_or_recompute"])
 
 
 def _tried(path: Path, look_up: Callable[[], object]) -> Iterator[Problem]:

@@ -21,7 +21,9 @@ T = TypeVar("T")
 Path = list[str | int]
 Problem = tuple[Path, str]
 
-CHOICE_KEYS: Final = frozenset({"admission", "eviction", "placement", "router", "scheduling"})
+CHOICE_KEYS: Final = frozenset(
+    {"admission", "eviction", "load_or_recompute", "placement", "prefetch", "router", "scheduling"}
+)
 """The keys of a scenario that hold a policy."""
 
 _EXAMPLE: Final = "{prefix-aware: {temperature: 0.5}}"

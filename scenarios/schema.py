@@ -134,6 +134,26 @@ class Transfer(Part):
         default="tail-first", description="Which end of a prefix becomes the oldest where all of it was used at once."
     )
     min_load_tokens: int = Field(default=0, ge=0, description="A hit shorter than this is computed, not loaded.")
+    load_or_recompute: Choice = Field(
+        default="always-load",
+        description="What of the KV in lower tiers is loaded: always-load, always-recompute (nothing), quicker (by "
+        "estimates at admission: time to load beside the transfers under way, against time to compute); or "
+        "package.module:Class.",
+    )
+    layerwise: bool = Field(
+        default=False,
+        description="Synchronous loads overlap with the forward pass of their step, layer by layer: with L layers of l "
+        "load and c compute each, both take l + (L - 1) max(c, l) + c. From every tier alike, though HiCache does so "
+        "from host memory only.",
+    )
+
+    @model_validator(mode="after")
+    def _overlaps(self) -> "Transfer":
+        if self.layerwise and self.load != "sync":
+            raise refuse(("layerwise",), "is for load: sync; an asynchronous load ends before its request's first step")
+        if self.layerwise and self.staging != "pipelined":
+            raise refuse(("layerwise",), "is for staging: pipelined; store-and-forward has all layers in memory first")
+        return self
 
 
 class LinkSpec(Part):

@@ -94,6 +94,12 @@ def _schedulers() -> Registry[Any]:
     return SCHEDULING
 
 
+def _load_choices() -> Registry[Any]:
+    from sim.policies.loading import LOADING
+
+    return LOADING
+
+
 def _generators() -> Registry[Any]:
     from sim.generators import GENERATORS
 
@@ -113,6 +119,7 @@ REGISTRIES: Final[Mapping[str, Callable[[], Registry[Any]]]] = MappingProxyType(
         "admissions": _admissions,
         "routers": _routers,
         "schedulers": _schedulers,
+        "load-choices": _load_choices,
         "generators": _generators,
         "trace-formats": _trace_formats,
     }

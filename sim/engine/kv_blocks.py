@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from sim.engine.load_choice import LoadChoice
 from sim.engine.request import Request
 from sim.engine.settings import EngineSettings
 from sim.policies.base import CachedPrefix, TierHit, TierKind
@@ -27,17 +28,29 @@ class KvBlocks:
         The pool, in engine blocks.
     hierarchy : KvHierarchy
         The tiers below.
+    choice : LoadChoice
+        Says how much of what they hold is loaded.
     """
 
-    __slots__ = ("_block_tokens", "_blocks_per_chunk", "_chunk_tokens", "_expiring", "_hbm", "_hierarchy", "_settings")
+    __slots__ = (
+        "_block_tokens",
+        "_blocks_per_chunk",
+        "_choice",
+        "_chunk_tokens",
+        "_expiring",
+        "_hbm",
+        "_hierarchy",
+        "_settings",
+    )
 
-    def __init__(self, settings: EngineSettings, hbm: Tier, hierarchy: KvHierarchy) -> None:
+    def __init__(self, settings: EngineSettings, hbm: Tier, hierarchy: KvHierarchy, choice: LoadChoice) -> None:
         self._settings = settings
         self._block_tokens = settings.block_tokens
         self._chunk_tokens = settings.chunk_tokens
         self._blocks_per_chunk = settings.chunk_tokens // settings.block_tokens
         self._hbm = hbm
         self._hierarchy = hierarchy
+        self._choice = choice
         self._expiring = [tier for tier in (hbm, *(t.tier for t in hierarchy.tiers)) if tier.expired is not None]
 
     def fits(self, request: Request) -> bool:
@@ -56,7 +69,7 @@ class KvBlocks:
         """Return how many leading tokens of an arriving prompt are in HBM or a tier that not all share [tokens]."""
         hits = self.hits(chunks)
         if hits < chunks.seen:
-            segments = self._hierarchy.lookup(chunks, hits, only_here=True)
+            segments = self._chosen(chunks, self._hierarchy.lookup(chunks, hits, only_here=True))
             if segments:
                 hits = segments[-1].end
         return hits * self._chunk_tokens
@@ -65,7 +78,7 @@ class KvBlocks:
         """Return what each tier would serve of an arriving prompt."""
         hits, chunk_tokens = self.hits(chunks), self._chunk_tokens
         found = [TierHit("hbm", "hbm", hits * chunk_tokens, 0.0)] if hits else []
-        segments = self._hierarchy.lookup(chunks, hits) if hits < chunks.seen else []
+        segments = self._chosen(chunks, self._hierarchy.lookup(chunks, hits)) if hits < chunks.seen else []
         if not segments or (segments[-1].end - hits) * chunk_tokens < self._settings.min_load_tokens:
             return CachedPrefix(found, 0.0)
         times_s, load_s = self._hierarchy.load_s(segments)
@@ -75,20 +88,25 @@ class KvBlocks:
             found.append(TierHit(tier.tier.name, kind, (segment.end - segment.start) * chunk_tokens, time_s))
         return CachedPrefix(found, load_s + self._settings.request_software_s)
 
+    def _chosen(self, chunks: Chain, segments: list[Segment]) -> list[Segment]:
+        """Return what would be loaded for a prompt of which only the chunks are known."""
+        tokens = len(chunks) * self._chunk_tokens
+        return self._choice.cut(segments, tokens, tokens)
+
     def cached_tokens(self, request: Request) -> int:
         """Return how many tokens of its target a request would not compute if it were admitted now [tokens]."""
         hits, limit = self.hits(request.chunks), self._limit(request)
         cached = min(hits * self._chunk_tokens, limit)
-        return cached + self._loadable(request.chunks, hits, cached, limit)[1]
+        return cached + self._loadable(request, hits, cached, limit)[1]
 
     def _limit(self, request: Request) -> int:
         # The last token is always computed, and with it its whole block (vLLM: max_cache_hit_length = num_tokens - 1).
         return (request.target - 1) // self._block_tokens * self._block_tokens
 
-    def _loadable(self, chunks: Chain, hits: int, cached: int, limit: int) -> tuple[list[Segment], int]:
+    def _loadable(self, request: Request, hits: int, cached: int, limit: int) -> tuple[list[Segment], int]:
         """Return what the tiers below HBM serve beyond ``cached`` tokens, and how many tokens that is."""
-        if cached < limit and hits < len(chunks):
-            segments = self._hierarchy.lookup(chunks, hits)
+        if cached < limit and hits < len(request.chunks):
+            segments = self._choice.cut(self._hierarchy.lookup(request.chunks, hits), limit, request.target)
             if segments:
                 loaded = min(segments[-1].end * self._chunk_tokens, limit) - cached
                 if loaded >= max(1, self._settings.min_load_tokens):
@@ -119,7 +137,7 @@ class KvBlocks:
         if not hbm.take(units):
             hbm.unpin(found, wake=False)
             return None
-        segments, loaded = self._loadable(chunks, hits, cached, limit)
+        segments, loaded = self._loadable(request, hits, cached, limit)
         request.private_units = units
         request.held = found
         request.adopted = hits

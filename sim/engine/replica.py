@@ -12,10 +12,11 @@ Sources: vLLM V1 ``v1/core/sched/scheduler.py``; LMCache ``vllm_v1_adapter.py`` 
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import cached_property
+from functools import cached_property, partial
 from math import inf
 from typing import Final
 
+from models.prefill import prefill_time_s
 from models.roofline import StepCost
 from models.step_table import StepTable
 from sim.clock import COMPLETION, STEP, Clock, Wakeup
@@ -23,10 +24,12 @@ from sim.engine.decode_batch import DecodeBatch
 from sim.engine.decode_jumps import DecodeJumps
 from sim.engine.kv_blocks import KvBlocks
 from sim.engine.kv_transfers import KvTransfers
+from sim.engine.load_choice import LoadChoice, overlapped_s
 from sim.engine.request import Request
 from sim.engine.scheduler import Scheduler
 from sim.engine.settings import EngineSettings
 from sim.policies.base import CachedPrefix, SchedulingPolicy
+from sim.policies.loading import LoadingPolicy
 from sim.recording import TokenIntervals
 from sim.runs import Chain
 from sim.tiers.attached import Segment
@@ -65,6 +68,8 @@ class Replica:
         Takes the inter-token latencies.
     scheduling : SchedulingPolicy
         Orders who waits; of this replica only.
+    loading : LoadingPolicy
+        Says what is loaded and what is recomputed; of this replica only.
     """
 
     def __init__(
@@ -78,6 +83,7 @@ class Replica:
         hierarchy: KvHierarchy,
         intervals: TokenIntervals,
         scheduling: SchedulingPolicy,
+        loading: LoadingPolicy,
     ) -> None:
         self.index = index
         self.hbm = hbm
@@ -87,7 +93,10 @@ class Replica:
         self._clock = clock
         self.on_end: Callable[[Request], None] | None = None
         """Called with each request that has ended."""
-        self._blocks = KvBlocks(settings, hbm, hierarchy)
+        prefill_s = partial(
+            prefill_time_s, cost, budget=settings.max_num_batched_tokens, window_tokens=settings.window_tokens
+        )
+        self._blocks = KvBlocks(settings, hbm, hierarchy, LoadChoice(loading, settings, hierarchy.loads, prefill_s))
         self._batch = DecodeBatch(cost=cost, block_tokens=settings.block_tokens, window_tokens=settings.window_tokens)
         self._jumps = DecodeJumps(self._batch, hbm)
         self._scheduler = Scheduler(settings, self._blocks, self._batch, self._load_later, scheduling)
@@ -214,7 +223,7 @@ class Replica:
             self._load_began_s = now
             self._transfers.load_in_turn(scheduler.loads, self._on_loaded)
         elif scheduler.work:
-            self._forward()
+            self._forward(now, self._step_s())
         elif batch.n:
             # A step that preempts admits nobody; the next one may, so it is no part of a jump.
             self._decode(now, jumps=self.settings.decode_jumps and not (preempted or drifts))
@@ -245,21 +254,25 @@ class Replica:
 
     def _on_loaded(self) -> None:
         """The step's synchronous loads have ended; everybody has waited for all of them."""
-        stalled_s = self._clock.now_s - self._load_began_s
+        step_s = self._step_s()
+        loads_s = self._clock.now_s - self._load_began_s
+        layers = self.settings.overlap_layers
+        # What of the loads the forward pass does not hide: all of it, unless that has begun layer by layer meanwhile.
+        stalled_s = overlapped_s(loads_s, step_s, layers) - step_s if layers else loads_s
         self.load_stall_s += stalled_s
         for request, _, _ in self._scheduler.work:
             if not request.generated:
                 request.load_s += stalled_s
-        self._forward()
+        self._forward(self._load_began_s + stalled_s if layers else self._clock.now_s, step_s)
 
-    def _forward(self) -> None:
-        now = self._clock.now_s
-        self._forward_began_s = now
+    def _step_s(self) -> float:
         step_s = self._batch.mixed_step_s(self._scheduler.work)
-        if self._batch.n:
-            step_s *= self.settings.mixed_step_factor
+        return step_s * self.settings.mixed_step_factor if self._batch.n else step_s
+
+    def _forward(self, begin_s: float, step_s: float) -> None:
+        self._forward_began_s = begin_s
         self.compute_s += step_s
-        self._clock.at(now + step_s, _EDGE + self.index, self._on_forward_end)
+        self._clock.at(max(begin_s + step_s, self._clock.now_s), _EDGE + self.index, self._on_forward_end)
 
     def _on_forward_end(self, _event: Wakeup) -> None:
         forward_s = self._clock.now_s - self._forward_began_s

@@ -33,6 +33,8 @@ class EngineSettings:
         Attention window of the model's windowed layers.
     state_units : int
         HBM blocks of the fixed state that a running sequence holds (linear-attention layers).
+    overlap_layers : int
+        Layers over which a step's synchronous loads overlap with its forward pass; 0: it begins when they have ended.
     decode_jumps : bool
         False: one event a decode step.
     """
@@ -50,4 +52,5 @@ class EngineSettings:
     mixed_step_factor: float = 1.0
     window_tokens: int | None = None
     state_units: int = 0
+    overlap_layers: int = 0
     decode_jumps: bool = True

@@ -14,6 +14,7 @@ from sim.runs import Chain, Runs, count
 from sim.tiers.attached import AttachedTier, Segment, fill_page_cache
 from sim.tiers.stores import Stores
 from sim.transfers.flows import READ, FlowNetwork
+from sim.transfers.forecast import expected_s
 from sim.transfers.legs import Countdown, Done, move
 
 
@@ -59,6 +60,22 @@ class Loads:
         self._log = log
         self._stores = stores
         self.unstaged_chunks = 0
+
+    def expected_s(self, segments: Sequence[Segment]) -> float:
+        """Return how long these segments would take to load if that began now and nothing else after it [s]."""
+        now_s = self._clock.now_s
+        wanted = [(self._tiers[segment.tier].read_legs, segment.end - segment.start) for segment in segments]
+        times_s = []
+        for place, (legs, chunks) in enumerate(wanted):
+            others = [] if self._serial else [*wanted[:place], *wanted[place + 1 :]]
+            beside = [(other[0].path, n * other[0].chunk_bytes) for other, n in others]
+            times_s.append(
+                sum(
+                    expected_s(leg.path, chunks * leg.chunk_bytes, leg.ceiling_bytes_per_s(chunks), now_s, beside)
+                    for leg in legs
+                )
+            )
+        return sum(times_s) if self._serial else max(times_s, default=0.0)
 
     def load(
         self, request_id: int, chunks: Chain, segments: Sequence[Segment], spent_s: list[float], on_done: Done

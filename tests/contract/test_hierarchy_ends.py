@@ -13,7 +13,9 @@ TEXT = """\
 name: stacked
 llm: llama-3.1-8b
 cluster: {accelerator: h100-sxm, replicas: %(replicas)d, replicas_per_node: %(replicas)d}
-transfer: {load: %(load)s, store: %(store)s, staging: %(staging)s, lookup: %(lookup)s, insertion: %(insertion)s}
+transfer:
+  {load: %(load)s, layerwise: %(layerwise)s, load_or_recompute: %(choice)s, store: %(store)s, staging: %(staging)s,
+  lookup: %(lookup)s, insertion: %(insertion)s}
 tiers:
   hbm: {capacity: 1.2 GB, structure: %(structure)s}
 %(tiers)s
@@ -84,7 +86,8 @@ def tiers(draw: st.DrawFn) -> str:
     below=tiers(),
     choices=st.fixed_dictionaries(
         {
-            "load": st.sampled_from(["sync", "async"]),
+            "load": st.sampled_from(["sync", "async", "layerwise"]),
+            "choice": st.sampled_from(["always-load", "always-load", "always-recompute", "quicker"]),
             "store": st.sampled_from(["sync", "async"]),
             "staging": st.sampled_from(["pipelined", "store-and-forward"]),
             "lookup": st.sampled_from(["any", "grouped"]),
@@ -98,6 +101,10 @@ def test_every_request_ends_whatever_the_tiers(
     tmp_path: Path, replicas: int, below: str, choices: dict[str, str | int]
 ) -> None:
     path = tmp_path / "stacked.yaml"
+    if choices["load"] == "layerwise":
+        choices |= {"load": "sync", "layerwise": "true", "staging": "pipelined"}
+    else:
+        choices |= {"layerwise": "false"}
     path.write_text(TEXT % (choices | {"tiers": below, "replicas": replicas}), encoding="utf-8")
     # The run itself checks that each tier's chunks, pins, reservations and waiters, and each link's bytes, add up.
     result = simulate(load_scenario(str(path)))

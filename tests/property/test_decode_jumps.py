@@ -73,6 +73,7 @@ def setups(draw):
     tiers = {}
     memory = draw(st.sampled_from(["none", "write-through", "write-back"]))
     llm = draw(st.sampled_from(["llama-3.1-8b", "gpt-oss-20b"]))
+    load = draw(st.sampled_from(["sync", "async"]))
     if memory != "none":
         tiers["dram"] = {"device": "ddr5", "capacity": draw(st.sampled_from([4e7, 1e9])), "placement": memory}
     return {
@@ -81,7 +82,9 @@ def setups(draw):
         "tiers": tiers,
         "hbm": {"structure": draw(st.sampled_from(["hashmap", "leaf_constrained"]))},
         "transfer": {
-            "load": draw(st.sampled_from(["sync", "async"])),
+            "load": load,
+            "layerwise": load == "sync" and draw(st.booleans()),
+            "load_or_recompute": draw(st.sampled_from(["always-load", "always-recompute", "quicker"])),
             "store": draw(st.sampled_from(["sync", "async"])),
             "read_software": draw(st.sampled_from([0.0, 2.0**-7, 1e-3])),
             "write_software": draw(st.sampled_from([0.0, 1e-3])),

@@ -1,0 +1,56 @@
+"""How long a flow would take if it began now, from what is under way on its links. Looking changes nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from sim.transfers.max_min import Path, Resource
+
+_ROUNDS: Final = 16
+"""Most rounds of the fixed point; it falls towards the answer from above."""
+
+
+def expected_s(
+    path: Path,
+    n_bytes: float,
+    ceiling_bytes_per_s: float,
+    now_s: float,
+    beside: Sequence[tuple[Path, float]] = (),
+) -> float:
+    """Return how long ``n_bytes`` would take from now on if nothing else began after them [s].
+
+    ``beside`` are flows (path, bytes) that begin with it. On each link by itself all flows advance alike (processor
+    sharing): while this one moves n bytes, every other one moves no more than n, than what it has left, and than its
+    ceiling lets it. The slowest link decides. Exact where one link binds and none of its flows is held up elsewhere.
+    """
+    slowest_s = n_bytes / min(ceiling_bytes_per_s, path.capacity_bytes_per_s)
+    for resource, weight in path.terms:
+        own_s = weight * n_bytes
+        for other, other_bytes in beside:
+            own_s += dict(other.terms).get(resource, 0.0) * min(other_bytes, n_bytes)
+        slowest_s = max(slowest_s, _shared_s(resource, own_s, n_bytes, slowest_s, now_s))
+    return slowest_s
+
+
+def _shared_s(resource: Resource, own_s: float, n_bytes: float, least_s: float, now_s: float) -> float:
+    """Return how long a resource needs for ``own_s`` of its time and what its flows move of theirs meanwhile [s]."""
+    others: list[tuple[float, float, list[float]]] = []  # weight, ceiling, and what each flow moves at most [B]
+    total_s = own_s
+    for cls, weight in resource.classes.items():
+        served = cls.served + cls.rate * (now_s - cls.at_s)
+        most = [min(end - served, n_bytes) for end, _, _ in cls.ends if end > served]
+        others.append((weight, cls.ceiling, most))
+        total_s += weight * sum(most)
+    for _ in range(_ROUNDS):
+        if total_s <= least_s:
+            break
+        # In that time a flow moves no more than its ceiling lets it; so the resource is done sooner.
+        moved_s = own_s
+        for weight, ceiling, most in others:
+            limit = ceiling * total_s
+            moved_s += weight * sum(min(part, limit) for part in most)
+        if moved_s >= total_s * (1.0 - 1e-9):
+            break
+        total_s = moved_s
+    return total_s
