@@ -7,6 +7,8 @@ from contextlib import closing
 from dataclasses import dataclass
 from typing import Any, Final
 
+import numpy as np
+
 from models.errors import InputError, KvTierError
 from scenarios.comparison.bounds import Distance, distances
 from scenarios.comparison.intervals import CONFIDENCE, BlockDraws, Difference, difference_over_seeds, resolution_of
@@ -105,7 +107,21 @@ class Comparison:
             for warning in () if found.summary is None else found.summary["warnings"]:
                 said.setdefault(warning, []).append(found.variant.name)
         ran = len(self.variants) - len(self.failed)
+        strangers = self._strangers()
+        if strangers:
+            listed = ", ".join(strangers)
+            said[f"{listed}: other requests than the first variant's, so no interval; give several --seeds"] = [
+                ""
+            ] * ran
         return [text if len(names) == ran else f"{', '.join(names)}: {text}" for text, names in said.items()]
+
+    def _strangers(self) -> list[str]:
+        """Return the variants whose requests cannot be paired with those of the first one."""
+        first = self.first
+        if first is None or first.sample is None:
+            return []
+        samples = [(found.variant.name, found.sample) for found in self.variants if found.sample is not None]
+        return [name for name, sample in samples if not np.array_equal(first.sample.workload, sample.workload)]
 
     def to_dict(self) -> dict[str, Any]:
         """Return all of it as plain values: the JSON contract of ``kvtier compare --json``."""
