@@ -107,12 +107,8 @@ class Comparison:
             for warning in () if found.summary is None else found.summary["warnings"]:
                 said.setdefault(warning, []).append(found.variant.name)
         ran = len(self.variants) - len(self.failed)
-        strangers = self._strangers()
-        if strangers:
-            listed = ", ".join(strangers)
-            said[f"{listed}: other requests than the first variant's, so no interval; give several --seeds"] = [
-                ""
-            ] * ran
+        if self._strangers():
+            said["other requests than the first variant's, so no interval; give several --seeds"] = self._strangers()
         return [text if len(names) == ran else f"{', '.join(names)}: {text}" for text, names in said.items()]
 
     def _strangers(self) -> list[str]:

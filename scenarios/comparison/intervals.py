@@ -4,12 +4,12 @@ Over seeds: the variants share their random numbers, so their differences seed b
 gives its interval (Law, Simulation Modeling and Analysis, section 10.2.1).
 
 Over blocks: the blocks of both runs are drawn again with replacement, the same blocks for both, and the figure is taken
-anew (block bootstrap, :mod:`scenarios.comparison.sample`). Runs of other requests have no such pairs and get no interval:
-drawn apart, blocks of one run do not tell how much another workload would differ (equal systems under other seeds were
-called different in 12 to 53 % of the figures), since what a session brings reaches over blocks. The interval reaches from
-one percentile of these differences to another; these are further out than 2.5 and 97.5 as Student's t is wider than the
-normal distribution, since intervals from few blocks are too narrow else (Hesterberg 2015, The American Statistician 69,
-371: the expanded percentile interval).
+anew (block bootstrap, :mod:`scenarios.comparison.sample`). The interval reaches from one percentile of these
+differences to another; these are further out than 2.5 and 97.5 as Student's t is wider than the normal distribution,
+since intervals from few blocks are too narrow else (Hesterberg 2015, The American Statistician 69, 371: the expanded
+percentile interval). Runs of other requests have no such pairs and get no interval: drawn apart, the blocks of one run
+do not tell how much another workload would differ (equal systems under other seeds were called different in 12 to 53 %
+of the figures), since what a session brings reaches over blocks.
 """
 
 from __future__ import annotations
