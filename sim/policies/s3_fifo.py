@@ -18,7 +18,7 @@ class S3Fifo(ChunkPolicy):
 
     Eviction takes from the main queue if that holds more than its share, else from the small one. The oldest of the
     small queue moves to the main one if it was hit twice, else it goes and its name is kept (as many names as the main
-    queue holds). The oldest of the main queue enters it anew with one hit less if it was hit (up to 3 hits count), else it
+    queue holds). The oldest of the main queue enters it anew with one hit less if it was hit (3 hits count), else it
     goes. A chunk whose name is kept enters the main queue, as does what comes before the first eviction once the small
     queue is full. Yang et al., FIFO queues are all you need, SOSP 2023; libCacheSim's S3FIFO.c.
     """
