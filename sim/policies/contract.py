@@ -14,7 +14,7 @@ from random import Random
 from sim.policies.base import EvictionPolicy, PolicyContext
 from sim.policies.future import KnownFuture
 from sim.policies.hooks import hooks
-from sim.policies.leaf import LeafConstrained, broken, constrain_to_leaves, select_victims
+from sim.policies.leaf import LeafConstrained, broken, check_run, constrain_to_leaves, select_victims
 from sim.policies.making import make_policy
 from sim.prefix_tree import PrefixTree
 from sim.run_sets import RunSet
@@ -163,8 +163,6 @@ class _Play:
 
     def _check(self) -> None:
         order = self._order(self._watched)
-        if len(order) > len(self._resident):
-            raise broken(self._watched, f"victims() returned more than the {len(self._resident)} resident chunks")
         again = [key for key in order if key in self._lost]
         if again:
             raise broken(self._watched, f"chunk {again[0]} was removed, and victims() returned it")
@@ -199,5 +197,8 @@ class _Play:
 
     def _candidates(self, policy: EvictionPolicy) -> Iterator[int]:
         if isinstance(policy, LeafConstrained):
-            return policy.evictable()
-        return chain.from_iterable(policy.victims())
+            yield from policy.evictable()
+            return
+        for run in policy.victims():
+            check_run(policy, run)
+            yield from run

@@ -278,8 +278,10 @@ def select_victims(policy: EvictionPolicy, wanted: int, pinned: Pins, resident: 
     left = 0 if resident is None else len(resident)
     for run in policy.victims():
         if resident is not None:
+            _check(policy, run, resident)
             left -= len(run)
-            _check(policy, run, resident, left)
+            if left < 0:
+                raise broken(policy, f"victims() returned more than the {len(resident)} resident chunks")
         for part in pinned.absent(run):
             victims.append(part[:wanted])
             wanted -= len(part)
@@ -298,14 +300,17 @@ def broken(policy: EvictionPolicy, what: str) -> InvariantError:
     return InvariantError(f"eviction policy '{name_of(blamed)}' breaks its contract: {what}")
 
 
-def _check(policy: EvictionPolicy, run: range, resident: RunSet, left: int) -> None:
-    """Refuse a run that is no run of resident chunks, or one too many."""
+def check_run(policy: EvictionPolicy, run: range) -> None:
+    """Refuse a victim that is no run; raises InvariantError."""
     if not isinstance(run, range) or abs(run.step) != 1 or not run:
         raise broken(policy, f"victims() returned {run!r}; it must be a range of consecutive keys")
+
+
+def _check(policy: EvictionPolicy, run: range, resident: RunSet) -> None:
+    """Refuse what is no run of resident chunks."""
+    check_run(policy, run)
     if run[0] >> STRAND_BITS != run[-1] >> STRAND_BITS or resident.leading(ascending(run)) < len(run):
         raise broken(policy, f"victims() returned {run!r}, which is not all resident")
-    if left < 0:
-        raise broken(policy, f"victims() returned more than the {len(resident)} resident chunks")
 
 
 def _check_unique(policy: EvictionPolicy, victims: list[range]) -> None:

@@ -16,9 +16,9 @@ _USES_TO_STAY = 2
 class S3Fifo(ChunkPolicy):
     """Three FIFO queues: a small one (10 %) that new chunks pass through, a main one, and names of what left the small.
 
-    Eviction takes from the small queue while it holds its share, else from the main one. The oldest of the small queue
-    moves to the main one if it was hit twice, else it goes and its name is kept (as many names as the main queue
-    holds). The oldest of the main queue enters it anew with one hit less if it was hit (up to 3 hits count), else it
+    Eviction takes from the main queue if that holds more than its share, else from the small one. The oldest of the
+    small queue moves to the main one if it was hit twice, else it goes and its name is kept (as many names as the main
+    queue holds). The oldest of the main queue enters it anew with one hit less if it was hit (3 hits count), else it
     goes. A chunk whose name is kept enters the main queue, as does what comes before the first eviction once the small
     queue is full. Yang et al., FIFO queues are all you need, SOSP 2023; libCacheSim's S3FIFO.c.
     """
@@ -28,13 +28,14 @@ class S3Fifo(ChunkPolicy):
         self._main: OrderedDict[int, None] = OrderedDict()
         self._uses: dict[int, int] = {}
         self._ghosts = Ghosts(0)
-        self._share = 0
+        self._share = self._main_share = 0
         self._has_evicted = False
 
     def prepare(self, context: PolicyContext) -> None:
         """Learn the capacity."""
         capacity = known(context.capacity_chunks, self, "the capacity in chunks")
         self._share = max(capacity // 10, 1)
+        self._main_share = capacity - self._share
         self._ghosts = Ghosts(max(capacity * 9 // 10, 1))
 
     def miss(self, run: range) -> None:
@@ -67,8 +68,11 @@ class S3Fifo(ChunkPolicy):
     def _evict(self, key: int) -> None:
         small, main, uses = self._small, self._main, self._uses
         passed: list[tuple[OrderedDict[int, None], int]] = []  # pinned ones that would have gone first
+        queue = main
         while True:
-            queue = small if self._takes_from_small(len(small), len(main)) else main
+            # What begins in the small queue goes on there until one went or it is empty.
+            begun = queue is small and bool(small)
+            queue = small if begun or self._takes_from_small(len(small), len(main)) else main
             oldest, _ = queue.popitem(last=False)
             if queue is small and uses[oldest] >= _USES_TO_STAY:
                 main[oldest] = None
@@ -80,6 +84,7 @@ class S3Fifo(ChunkPolicy):
                 break
             else:
                 passed.append((queue, oldest))
+                queue = main  # the next one is looked for anew
         del uses[key]
         if queue is small:
             self._ghosts.add(key)
@@ -92,11 +97,14 @@ class S3Fifo(ChunkPolicy):
         small, main = iter(self._small), iter(self._main)
         small_size, main_size = len(self._small), len(self._main)
         entered: deque[tuple[int, int]] = deque()
+        begun = False
         while small_size or main_size:
-            if self._takes_from_small(small_size, main_size):
+            if (begun and small_size) or self._takes_from_small(small_size, main_size):
+                begun = True
                 small_size -= 1
                 key = next(small)
                 if self._uses[key] < _USES_TO_STAY:
+                    begun = False
                     yield key
                     continue
                 entered.append((key, 0))
@@ -111,4 +119,4 @@ class S3Fifo(ChunkPolicy):
                     yield key
 
     def _takes_from_small(self, small_size: int, main_size: int) -> bool:
-        return small_size > 0 and (small_size >= self._share or not main_size)
+        return small_size > 0 and (main_size <= self._main_share or not main_size)

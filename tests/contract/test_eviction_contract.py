@@ -5,21 +5,26 @@ from dataclasses import dataclass, field
 from unittest.mock import patch
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
+from policy_kit import prepared
 from runs_kit import flat, run_set
 
 from sim.policies import leaf
 from sim.policies.base import EVICTION, EvictionPolicy
+from sim.policies.contract import check_policy
 from sim.policies.leaf import LeafConstrained, constrain_to_leaves, select_victims
 from sim.prefix_tree import PrefixTree
 from sim.run_sets import RunSet
 from sim.runs import STRAND_BITS, Runs, as_runs
 
-# Arguments of the policies that cannot be made without; a new policy that needs none needs no line here.
-ARGUMENTS: dict[str, dict[str, object]] = {}
-
 NAMES = EVICTION.names()
+# Those that are a tree of their own, whatever the structure of the tier.
+TREES = [name for name in NAMES if issubclass(EVICTION.get(name), LeafConstrained)]
+LISTS = [name for name in NAMES if name not in TREES]
+
+# For each law of each of so many policies.
+FEW = settings(max_examples=20)
 
 Step = tuple[str, int, int]
 Forest = dict[int, int | None]  # the chunk before each chunk
@@ -28,7 +33,7 @@ Forest = dict[int, int | None]  # the chunk before each chunk
 def create(name: str) -> EvictionPolicy:
     if name == "shuffled":
         return Shuffled()
-    return EVICTION.create(name, **ARGUMENTS.get(name, {}))
+    return prepared(EVICTION.create(name))
 
 
 class Shuffled:
@@ -141,6 +146,13 @@ def play(world: World, steps: list[Step], check: Callable[[], None]) -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("leaf_constrained", [False, True])
+def test_every_policy_keeps_the_contract(name: str, leaf_constrained: bool) -> None:
+    check_policy(name, leaf_constrained=leaf_constrained)
+
+
+@pytest.mark.parametrize("name", NAMES)
+@FEW
 @given(parents=forests(), steps=STEPS)
 def test_victims_are_the_residents_once_each(name: str, parents: Forest, steps: list[Step]) -> None:
     world = World(parents, policies=[create(name)])
@@ -154,6 +166,7 @@ def test_victims_are_the_residents_once_each(name: str, parents: Forest, steps: 
 
 
 @pytest.mark.parametrize("name", NAMES)
+@FEW
 @given(parents=forests(), steps=STEPS)
 def test_looking_at_victims_changes_nothing(name: str, parents: Forest, steps: list[Step]) -> None:
     watched, alone = create(name), create(name)
@@ -169,6 +182,7 @@ def test_looking_at_victims_changes_nothing(name: str, parents: Forest, steps: l
 
 
 @pytest.mark.parametrize("name", NAMES)
+@FEW
 @given(parents=forests(), steps=STEPS)
 def test_equal_calls_give_equal_orders(name: str, parents: Forest, steps: list[Step]) -> None:
     world = World(parents, policies=[create(name), create(name)])
@@ -195,7 +209,8 @@ def test_new_and_emptied_policies_have_no_victims(name: str) -> None:
     assert flat(policy.victims()) == [2]
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", LISTS)
+@FEW
 @given(parents=forests(), steps=STEPS, pins=st.sets(st.integers(0, 24)))
 def test_selected_victims_are_the_first_that_are_not_pinned(
     name: str, parents: Forest, steps: list[Step], pins: set[int]
@@ -211,12 +226,14 @@ def test_selected_victims_are_the_first_that_are_not_pinned(
         assert all(run[0] >> STRAND_BITS == run[-1] >> STRAND_BITS for run in selected)
 
 
-@pytest.mark.parametrize("form", ["fastest", "swept", "general"])
 @pytest.mark.parametrize("tail_first", [False, True])
-@pytest.mark.parametrize("name", [*NAMES, "shuffled"])
+@pytest.mark.parametrize(
+    ("name", "form"), [("lru", "fastest"), ("lru", "swept"), *((name, "general") for name in [*LISTS, "shuffled"])]
+)
+@FEW
 @given(parents=forests(), steps=STEPS, pins=st.sets(st.integers(0, 24)))
 def test_leaf_constraint_equals_brute_force(
-    form: str, tail_first: bool, name: str, parents: Forest, steps: list[Step], pins: set[int]
+    name: str, form: str, tail_first: bool, parents: Forest, steps: list[Step], pins: set[int]
 ) -> None:
     free = create(name)
     constrained = LeafConstrained(create(name)) if form == "general" else constrain_to_leaves(create(name))
