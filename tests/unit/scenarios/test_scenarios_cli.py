@@ -193,6 +193,7 @@ KINDS = [
     "routers",
     "schedulers",
     "load-choices",
+    "prefetches",
     "generators",
     "trace-formats",
 ]
