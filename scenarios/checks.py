@@ -82,8 +82,20 @@ def _exclusive_problems(scenario: Scenario, name: str, tier: TierSpec) -> Iterat
 
 def _transfer_problems(scenario: Scenario) -> Iterator[Problem]:
     from sim.policies.loading import LOADING
+    from sim.policies.prefetch import PREFETCH
 
     yield from choices.problems(LOADING, scenario.transfer.load_or_recompute, ["transfer", "load_or_recompute"])
+    yield from choices.problems(PREFETCH, scenario.transfer.prefetch, ["transfer", "prefetch"])
+    devices = [tier.device for tier in scenario.tiers.values() if tier.device and tier.page_cache_of is None]
+    if scenario.transfer.prefetch != "none" and not any(map(_may_be_memory, devices)):
+        yield ["transfer", "prefetch"], "brings KV into memory, and no tier is memory"
+
+
+def _may_be_memory(device: str) -> bool:
+    try:
+        return load_device(device).device_class == "memory"
+    except InputError:
+        return True  # that it is none at all is said elsewhere
 
 
 def _tried(path: Path, look_up: Callable[[], object]) -> Iterator[Problem]:

@@ -147,6 +147,14 @@ class Transfer(Part):
         "from host memory only.",
     )
 
+    prefetch: Choice = Field(
+        default="none",
+        description="Whose KV is brought from slower tiers into memory ahead: none, at-enqueue (when a request joins "
+        "the queue), look-ahead (the first {requests: 8} of the queue), next-turn ({after_s} after a turn of a session "
+        "has ended); each takes {under_way_bytes}; or package.module:Class. A request waits, and others pass it, while "
+        "its KV is on the way; what finds no room in memory is not brought.",
+    )
+
     @model_validator(mode="after")
     def _overlaps(self) -> "Transfer":
         if self.layerwise and self.load != "sync":

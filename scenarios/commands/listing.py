@@ -100,6 +100,12 @@ def _load_choices() -> Registry[Any]:
     return LOADING
 
 
+def _prefetches() -> Registry[Any]:
+    from sim.policies.prefetch import PREFETCH
+
+    return PREFETCH
+
+
 def _generators() -> Registry[Any]:
     from sim.generators import GENERATORS
 
@@ -120,6 +126,7 @@ REGISTRIES: Final[Mapping[str, Callable[[], Registry[Any]]]] = MappingProxyType(
         "routers": _routers,
         "schedulers": _schedulers,
         "load-choices": _load_choices,
+        "prefetches": _prefetches,
         "generators": _generators,
         "trace-formats": _trace_formats,
     }

@@ -135,17 +135,24 @@ class Paths:
             hops = [*device, host, *self._codec(part, replica, READ, part)]
             return (self._leg(network, hops, self._reader(part, hops), part),)
         memory, cache_copies, stop = self._links.memory(replica), self._cache_copies(part), self._stop(part)
-        recoded = [] if stop is part else self._codec(part, replica, READ, part)
         if self._transfer.staging == "pipelined":
             staged = self._in_form([Hop(memory, WRITE), Hop(memory, READ), host], stop, part)
             decoded = self._codec(stop, replica, READ, part)
+            recoded = [] if stop is part else self._codec(part, replica, READ, part)
             hops = [*device, *self._through_memory(replica, cache_copies), *recoded, *staged, *decoded]
             return (self._leg(network, hops, self._reader(part, hops), part),)
         # Store-and-forward: everything is in host memory before the copy into HBM begins.
-        staged = self._in_form([Hop(memory, WRITE)], stop, part)
-        into = [*device, *self._through_memory(replica, cache_copies), *recoded, *staged]
         out = [Hop(memory, READ), host, *self._codec(stop, replica, READ, stop)]
-        return self._leg(network, into, self._reader(part, into), part), self._leg(network, out, self._dma(out), stop)
+        return self.prefetch_leg(network, part, replica), self._leg(network, out, self._dma(out), stop)
+
+    def prefetch_leg(self, network: FlowNetwork, part: Part, replica: int) -> Leg:
+        """Return the stage from a tier into the memory that its reads pass through."""
+        stop = self._stop(part)
+        recoded = [] if stop is part else self._codec(part, replica, READ, part)
+        staged = self._in_form([Hop(self._links.memory(replica), WRITE)], stop, part)
+        copied = self._through_memory(replica, self._cache_copies(part))
+        into = [*self.device_hops(part, replica, READ), *copied, *recoded, *staged]
+        return self._leg(network, into, self._reader(part, into), part)
 
     def write_leg(
         self, network: FlowNetwork, part: Part, replica: int, source: Part | None, write_cache: WriteCache | None

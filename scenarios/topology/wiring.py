@@ -22,6 +22,7 @@ from sim.tiers.gate import Gate, SecondTouch
 from sim.tiers.hierarchy import KvHierarchy
 from sim.tiers.tier import Tier
 from sim.transfers.flows import FlowNetwork
+from sim.transfers.legs import Leg
 
 _Rules = tuple[Callable[[Runs], Runs] | None, Gate | None, SecondTouch | None]
 
@@ -194,6 +195,7 @@ class Topology:
             page_cache=pools.page_cache(part, replica),
             everywhere=part.scope == "shared" and spec.index == "filesystem",
             is_memory=part.is_memory,
+            prefetch_leg=self._prefetch_leg(network, position, replica),
             takes_answers=spec.stores == "prompt+output",
         )
         # What several replicas share has one memory, that of the first of them.
@@ -201,6 +203,13 @@ class Topology:
             self._rules[pool] = self._make_rules(clock, part, attached)
         attached.selects, attached.gate, attached.touches = self._rules[pool]
         return attached
+
+    def _prefetch_leg(self, network: FlowNetwork, position: int, replica: int) -> Leg | None:
+        """Return how KV gets from a tier into memory ahead, where the scenario lets it."""
+        part, prefetch = self._parts[position], self._transfer.prefetch
+        if prefetch == "none" or not self._is_behind_staging(position) or part.is_host_memory:
+            return None
+        return self._paths.prefetch_leg(network, part, replica)
 
     def _make_rules(self, clock: Clock, part: Part, view: AttachedTier) -> _Rules:
         """Return what decides which chunks enter a pool."""

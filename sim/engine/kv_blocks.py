@@ -88,6 +88,13 @@ class KvBlocks:
             found.append(TierHit(tier.tier.name, kind, (segment.end - segment.start) * chunk_tokens, time_s))
         return CachedPrefix(found, load_s + self._settings.request_software_s)
 
+    def below(self, chunks: Chain) -> list[Segment]:
+        """Return what the tiers below HBM hold of a prompt beyond what HBM does, where it is long enough to load."""
+        hits = self.hits(chunks)
+        segments = self._hierarchy.lookup(chunks, hits) if hits < len(chunks) else []
+        long_enough = segments and (segments[-1].end - hits) * self._chunk_tokens >= self._settings.min_load_tokens
+        return segments if long_enough else []
+
     def _chosen(self, chunks: Chain, segments: list[Segment]) -> list[Segment]:
         """Return what would be loaded for a prompt of which only the chunks are known."""
         tokens = len(chunks) * self._chunk_tokens

@@ -12,7 +12,7 @@ Sources: vLLM V1 ``v1/core/sched/scheduler.py``; LMCache ``vllm_v1_adapter.py`` 
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import cached_property, partial
+from functools import partial
 from math import inf
 from typing import Final
 
@@ -22,16 +22,19 @@ from models.step_table import StepTable
 from sim.clock import COMPLETION, STEP, Clock, Wakeup
 from sim.engine.decode_batch import DecodeBatch
 from sim.engine.decode_jumps import DecodeJumps
+from sim.engine.forward import Forward
 from sim.engine.kv_blocks import KvBlocks
 from sim.engine.kv_transfers import KvTransfers
-from sim.engine.load_choice import LoadChoice, overlapped_s
+from sim.engine.load_choice import LoadChoice
+from sim.engine.prefetcher import Prefetcher
+from sim.engine.replica_figures import ReplicaFigures
 from sim.engine.request import Request
 from sim.engine.scheduler import Scheduler
 from sim.engine.settings import EngineSettings
-from sim.policies.base import CachedPrefix, SchedulingPolicy
+from sim.policies.base import SchedulingPolicy
 from sim.policies.loading import LoadingPolicy
+from sim.policies.prefetch import NoPrefetch, PrefetchPolicy
 from sim.recording import TokenIntervals
-from sim.runs import Chain
 from sim.tiers.attached import Segment
 from sim.tiers.hierarchy import KvHierarchy
 from sim.tiers.tier import Tier
@@ -47,7 +50,7 @@ _EDGE: Final = COMPLETION - (1 << 20)
 take turns by index, whichever planned its step first, so that jumps do not change who comes first."""
 
 
-class Replica:
+class Replica(ReplicaFigures):
     """One engine with its HBM.
 
     Parameters
@@ -70,6 +73,8 @@ class Replica:
         Orders who waits; of this replica only.
     loading : LoadingPolicy
         Says what is loaded and what is recomputed; of this replica only.
+    prefetch : PrefetchPolicy
+        Says what is brought into memory ahead; of this replica only.
     """
 
     def __init__(
@@ -84,6 +89,7 @@ class Replica:
         intervals: TokenIntervals,
         scheduling: SchedulingPolicy,
         loading: LoadingPolicy,
+        prefetch: PrefetchPolicy,
     ) -> None:
         self.index = index
         self.hbm = hbm
@@ -108,47 +114,37 @@ class Replica:
             catch_up=self.catch_up,
             free=self._free,
         )
+        self._forward = Forward(
+            clock=clock,
+            settings=settings,
+            batch=self._batch,
+            scheduler=self._scheduler,
+            transfers=self._transfers,
+            order=_EDGE + index,
+            on_end=self._on_forward_end,
+        )
+        self._prefetcher: Prefetcher | None = None
+        if type(prefetch) is not NoPrefetch:
+            self._prefetcher = Prefetcher(
+                policy=prefetch,
+                clock=clock,
+                prefetches=hierarchy.prefetches,
+                blocks=self._blocks,
+                scheduler=self._scheduler,
+                catch_up=self.catch_up,
+                wake=self._poke,
+            )
         self._state = _IDLE
         self._awaits_room = False
         self._wakeup: Wakeup | None = None
-        # When the last step ended, and the step under way.
+        # When the last step ended.
         self._edge_s = 0.0
-        self._load_began_s = 0.0
-        self._forward_began_s = 0.0
         self.outstanding_requests = 0
         self.outstanding_tokens = 0
-        self.compute_s = 0.0
-        self.load_stall_s = 0.0
         self.room_wait_s = 0.0
         """Waiting time, summed over requests, in which the first of the queue did not fit in HBM [s]."""
         self._short_since_s = inf
         self._short_requests = 0
-
-    # What routers see ------------------------------------------------------------------------------------------------
-
-    def cached_prefix_tokens(self, chunks: Chain) -> int:
-        """Return how many leading tokens of a prompt this replica has ahead of others [tokens]."""
-        self.catch_up()
-        return self._blocks.cached_prefix_tokens(chunks)
-
-    def cached_prefix(self, chunks: Chain) -> CachedPrefix:
-        """Return how much of a prompt each tier would serve here."""
-        self.catch_up()
-        return self._blocks.cached_prefix(chunks)
-
-    @cached_property
-    def prefill_s_per_token(self) -> float:
-        """Time of one prompt token in a full step of a prompt's first tokens [s]."""
-        return self._batch.prefill_s_per_token(self.settings.max_num_batched_tokens)
-
-    @property
-    def waiting_prefill_tokens(self) -> int:
-        """Prompt tokens of its requests that are still to be computed [tokens]."""
-        return self._scheduler.waiting_prefill_tokens
-
-    def fits(self, request: Request) -> bool:
-        """Whether the request can be served at all."""
-        return self._blocks.fits(request)
 
     # Arrivals --------------------------------------------------------------------------------------------------------
 
@@ -161,6 +157,8 @@ class Replica:
     def enqueue(self, request: Request) -> None:
         """Take an expected request into the waiting queue, once the front end has let it through."""
         self._scheduler.add(request, self._clock.now_s)
+        if self._prefetcher is not None:
+            self._prefetcher.arrived(request)
         self._poke()
 
     def _poke(self) -> None:
@@ -212,18 +210,19 @@ class Replica:
             scheduler.preempt(now, self._edge_s)
             self._jumps.forget()
             preempted = True
-        if not scheduler.plan(now, admit=not preempted):
+        queued = len(scheduler.waiting)
+        fits = scheduler.plan(now, admit=not preempted)
+        if self._prefetcher is not None and len(scheduler.waiting) < queued:
+            self._prefetcher.queue_changed()
+        if not fits:
             self._short_since_s, self._short_requests = now, len(scheduler.waiting)
             drifts = scheduler.reorders  # growth evicts what some wait for, and then another one may be first, and fit
             if self.hbm.spill is not None and not self._awaits_room:
                 # Room comes free when a request ends, which pokes; only a write-back says so by itself.
                 self._awaits_room = True
                 self.hbm.wait_for_room(self._on_room)
-        if scheduler.loads:
-            self._load_began_s = now
-            self._transfers.load_in_turn(scheduler.loads, self._on_loaded)
-        elif scheduler.work:
-            self._forward(now, self._step_s())
+        if scheduler.loads or scheduler.work:
+            self._forward.begin()
         elif batch.n:
             # A step that preempts admits nobody; the next one may, so it is no part of a jump.
             self._decode(now, jumps=self.settings.decode_jumps and not (preempted or drifts))
@@ -252,36 +251,7 @@ class Replica:
 
     # The forward pass ------------------------------------------------------------------------------------------------
 
-    def _on_loaded(self) -> None:
-        """The step's synchronous loads have ended; everybody has waited for all of them."""
-        step_s = self._step_s()
-        loads_s = self._clock.now_s - self._load_began_s
-        layers = self.settings.overlap_layers
-        # What of the loads the forward pass does not hide: all of it, unless that has begun layer by layer meanwhile.
-        stalled_s = overlapped_s(loads_s, step_s, layers) - step_s if layers else loads_s
-        self.load_stall_s += stalled_s
-        for request, _, _ in self._scheduler.work:
-            if not request.generated:
-                request.load_s += stalled_s
-        self._forward(self._load_began_s + stalled_s if layers else self._clock.now_s, step_s)
-
-    def _step_s(self) -> float:
-        step_s = self._batch.mixed_step_s(self._scheduler.work)
-        return step_s * self.settings.mixed_step_factor if self._batch.n else step_s
-
-    def _forward(self, begin_s: float, step_s: float) -> None:
-        self._forward_began_s = begin_s
-        self.compute_s += step_s
-        self._clock.at(max(begin_s + step_s, self._clock.now_s), _EDGE + self.index, self._on_forward_end)
-
-    def _on_forward_end(self, _event: Wakeup) -> None:
-        forward_s = self._clock.now_s - self._forward_began_s
-        filled = []
-        for request, _, _ in self._scheduler.work:
-            if not request.generated:
-                request.compute_s += forward_s
-            if request.computed == request.target:
-                filled.append(request)
+    def _on_forward_end(self, filled: list[Request]) -> None:
         if not self.settings.synchronous_stores:
             self._transfers.store(filled)
             self._end_step()
@@ -326,6 +296,8 @@ class Replica:
             self._transfers.store_answer(request, self._blocks.adopt_answer(request))
         if not request.stores_under_way:
             self._free(request)
+        if self._prefetcher is not None:
+            self._prefetcher.ended(request)
         if self.on_end is not None:
             self.on_end(request)
 
@@ -367,7 +339,7 @@ class Replica:
         self._state = _BUSY
         if steps == 1:
             first_s = last_s = now - self._edge_s
-        self.compute_s += total_s
+        self._forward.compute_s += total_s
         self.intervals.add(first_s, last_s, steps, batch.n)
         self._edge_s = now
         # Steps only get longer while the batch stays the same, so the last of them is the longest.

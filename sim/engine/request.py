@@ -35,6 +35,7 @@ class Request:
         "admitted_at_s",
         "adopted",
         "arrived_at_s",
+        "awaited_prefetches",
         "chunks",
         "compute_s",
         "computed",
@@ -53,6 +54,7 @@ class Request:
         "phase",
         "position_offset",
         "preemptions",
+        "prefetched",
         "priority",
         "private_units",
         "prompt_tokens",
@@ -105,6 +107,10 @@ class Request:
         self.to_store: Runs = chunks.runs
         """Chunks to write through once the prompt is in HBM."""
         self.stores_under_way = 0
+        self.awaited_prefetches = 0
+        """Prefetches of its KV under way: until they end, others pass it in the queue."""
+        self.prefetched = False
+        """Whether its KV has been brought into memory ahead, or is on its way."""
         self.ended = False
         self.position_offset = 0
         """While decoding: its context is the replica's tick plus this."""

@@ -123,11 +123,17 @@ class Scheduler:
         if self._policy is not None and len(waiting) > 1 and budget > 0 and len(running) < max_num_seqs:
             self._view.now_s = now_s
             waiting = self.waiting = _ordered(self._policy, waiting, self._view)
+        passed: list[Request] = []
+        fits = True
         while budget > 0 and waiting and len(running) < max_num_seqs:
             request = waiting[0]
+            if request.awaited_prefetches:
+                passed.append(waiting.popleft())
+                continue
             segments = self._blocks.allocate(request)
             if segments is None:
-                return False
+                fits = False
+                break
             waiting.popleft()
             self.waiting_prefill_tokens -= request.computed
             if not request.generated:
@@ -140,7 +146,8 @@ class Scheduler:
             if segments:
                 self.loads.append((request, segments))
             budget -= self._join(request, budget)
-        return True
+        waiting.extendleft(reversed(passed))
+        return fits
 
     def _join(self, request: Request, budget: int) -> int:
         self._running[request] = None

@@ -55,6 +55,8 @@ class AttachedTier:
         Called with chunks that have become resident here: an exclusive tier below gives them up.
     leaves_for_hbm : bool
         Whether what has been read into HBM leaves this tier.
+    prefetch_leg : Leg or None
+        From the tier into the memory that its reads pass through, where KV is brought there ahead.
     """
 
     tier: Tier
@@ -76,6 +78,7 @@ class AttachedTier:
     touches: SecondTouch | None = None
     on_kept: Callable[[Runs], None] | None = None
     leaves_for_hbm: bool = False
+    prefetch_leg: Leg | None = None
 
     def keys(self, chunks: Runs) -> Runs:
         """Return the tier's keys of these chunks."""

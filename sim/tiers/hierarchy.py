@@ -13,6 +13,7 @@ from sim.run_sets import RunSet
 from sim.runs import Chain
 from sim.tiers.attached import AttachedTier, Segment
 from sim.tiers.loads import Loads
+from sim.tiers.prefetches import Prefetches
 from sim.tiers.stores import Stores
 from sim.tiers.tier import Tier
 from sim.tiers.write_back import WriteBack
@@ -64,6 +65,9 @@ class KvHierarchy:
         self._local_views = [view for view in self._views if not self.tiers[view[0]].everywhere]
         memory = None if staging is None else self.tiers[staging]
         self.stores = Stores(clock=clock, network=network, tiers=self.tiers, staging=memory, replica=replica, log=log)
+        self.prefetches = Prefetches(
+            clock=clock, network=network, tiers=self.tiers, memory=memory, replica=replica, log=log
+        )
         self.loads = Loads(
             clock=clock,
             network=network,

@@ -15,7 +15,7 @@ llm: llama-3.1-8b
 cluster: {accelerator: h100-sxm, replicas: %(replicas)d, replicas_per_node: %(replicas)d}
 transfer:
   {load: %(load)s, layerwise: %(layerwise)s, load_or_recompute: %(choice)s, store: %(store)s, staging: %(staging)s,
-  lookup: %(lookup)s, insertion: %(insertion)s}
+  lookup: %(lookup)s, insertion: %(insertion)s, prefetch: %(prefetch)s}
 tiers:
   hbm: {capacity: 1.2 GB, structure: %(structure)s}
 %(tiers)s
@@ -87,6 +87,9 @@ def tiers(draw: st.DrawFn) -> str:
     choices=st.fixed_dictionaries(
         {
             "load": st.sampled_from(["sync", "async", "layerwise"]),
+            "prefetch": st.sampled_from(
+                ["none", "at-enqueue", "{look-ahead: {requests: 2}}", "{next-turn: {after_s: 1 ms}}"]
+            ),
             "choice": st.sampled_from(["always-load", "always-load", "always-recompute", "quicker"]),
             "store": st.sampled_from(["sync", "async"]),
             "staging": st.sampled_from(["pipelined", "store-and-forward"]),
@@ -105,6 +108,8 @@ def test_every_request_ends_whatever_the_tiers(
         choices |= {"load": "sync", "layerwise": "true", "staging": "pipelined"}
     else:
         choices |= {"layerwise": "false"}
+    if "dram:" not in below:
+        choices |= {"prefetch": "none"}
     path.write_text(TEXT % (choices | {"tiers": below, "replicas": replicas}), encoding="utf-8")
     # The run itself checks that each tier's chunks, pins, reservations and waiters, and each link's bytes, add up.
     result = simulate(load_scenario(str(path)))

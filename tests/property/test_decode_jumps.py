@@ -68,6 +68,18 @@ SCHEDULERS = [*SCHEDULING.names(), {"shortest-prefill-first": AGING}, {"cache-aw
 
 
 @st.composite
+def prefetches(draw, tiers: dict):
+    """A prefetch, where there is memory."""
+    if "dram" not in tiers:
+        return "none"
+    limit = {"under_way_bytes": 10**12} if draw(st.booleans()) else {}
+    late = draw(st.sampled_from([0.0, 2.0**-7, 0.3]))
+    policy = draw(st.sampled_from(["none", "at-enqueue", "look-ahead", "next-turn"]))
+    more = {"look-ahead": {"requests": draw(st.integers(1, 3))}, "next-turn": {"after_s": late}}
+    return {policy: limit | more.get(policy, {})}
+
+
+@st.composite
 def setups(draw):
     """Engine, memory tiers and model of a small cluster."""
     tiers = {}
@@ -76,6 +88,8 @@ def setups(draw):
     load = draw(st.sampled_from(["sync", "async"]))
     if memory != "none":
         tiers["dram"] = {"device": "ddr5", "capacity": draw(st.sampled_from([4e7, 1e9])), "placement": memory}
+    if draw(st.booleans()):
+        tiers["nvme"] = {"device": "nvme-gen4", "capacity": 1e9}
     return {
         "llm": llm,
         "hbm_blocks": draw(st.integers(24, 70)),
@@ -84,6 +98,7 @@ def setups(draw):
         "transfer": {
             "load": load,
             "layerwise": load == "sync" and draw(st.booleans()),
+            "prefetch": draw(prefetches(tiers)),
             "load_or_recompute": draw(st.sampled_from(["always-load", "always-recompute", "quicker"])),
             "store": draw(st.sampled_from(["sync", "async"])),
             "read_software": draw(st.sampled_from([0.0, 2.0**-7, 1e-3])),

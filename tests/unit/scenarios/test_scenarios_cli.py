@@ -199,6 +199,7 @@ KINDS = [
     "routers",
     "schedulers",
     "load-choices",
+    "prefetches",
     "generators",
     "trace-formats",
 ]

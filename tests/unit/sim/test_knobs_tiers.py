@@ -46,6 +46,8 @@ ENCODED = (
     "tiers.nvme.encoding.decode_bandwidth=20GB/s"
 )
 DIRECT = "tiers.dram.placement=none"
+CROWDED_DRIVE = "links.nvme.bandwidth=400MB/s"
+AHEAD = f"workload.closed_loop.concurrency=6 tiers.dram.capacity=12GB tiers.dram.promotion=never {DIRECT}"
 
 Figure = Callable[[dict[str, Any]], float]
 
@@ -252,6 +254,11 @@ KNOBS = [
         rises=True,
         more=f"{FIRST_HIT} {DIRECT} tiers.nvme.capacity=8GB",
     ),
+    Knob("transfer.load_or_recompute", ("always-recompute", "always-load"), hits("nvme"), rises=True),
+    Knob("transfer.load_or_recompute", ("always-load", "quicker"), ttft, rises=False, more=CROWDED_DRIVE),
+    Knob("transfer.layerwise", (False, True), ttft, rises=False, more="transfer.load=sync"),
+    Knob("transfer.prefetch", ("none", "at-enqueue"), hits("dram"), rises=True, more=AHEAD),
+    Knob("transfer.prefetch", ("none", "look-ahead"), hits("dram"), rises=True, more=AHEAD),
     Knob("transfer.min_load_tokens", (0, 100_000), hits("nvme"), rises=False),
     # Links
     Knob("links.nvme.bandwidth", ("1 GB/s", "6 GB/s"), ttft, rises=False),
