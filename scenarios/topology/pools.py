@@ -120,9 +120,7 @@ class Pools:
         policy = self._policy(spec)
         units = int(hbm_bytes // unit_bytes)
         if getattr(policy, "unbounded", False):
-            raise ScenarioError(
-                "tiers.hbm.eviction", "has no bound; hbm must have one, for requests run in it"
-            )
+            raise ScenarioError("tiers.hbm.eviction", "has no bound; hbm must have one, for requests run in it")
         if units < blocks_per_chunk:
             raise ScenarioError("tiers.hbm", f"holds {units} blocks of {sizes.block_tokens} tokens; not even one chunk")
         return Tier(
