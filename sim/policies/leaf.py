@@ -282,7 +282,7 @@ def select_victims(policy: EvictionPolicy, wanted: int, pinned: Pins, resident: 
             left -= len(run)
             if left < 0:
                 raise broken(policy, f"victims() returned more than the {len(resident)} resident chunks")
-        for part in pinned.absent(run):
+        for part in pinned.absent(run) if len(run) > 1 else (() if run.start in pinned else (run,)):
             victims.append(part[:wanted])
             wanted -= len(part)
             if wanted <= 0:
@@ -309,6 +309,10 @@ def check_run(policy: EvictionPolicy, run: range) -> None:
 def _check(policy: EvictionPolicy, run: range, resident: RunSet) -> None:
     """Refuse what is no run of resident chunks."""
     check_run(policy, run)
+    if len(run) == 1:
+        if run.start not in resident:
+            raise broken(policy, f"victims() returned chunk {run.start}, which is not resident")
+        return
     if run[0] >> STRAND_BITS != run[-1] >> STRAND_BITS or resident.leading(ascending(run)) < len(run):
         raise broken(policy, f"victims() returned {run!r}, which is not all resident")
 

@@ -80,16 +80,14 @@ class Sieve(_Visited):
     def evict(self, run: range) -> None:
         """Forget chunks that went to make room, the hand having come to them."""
         for gone in self._isolated(run):
-            if gone.mark:  # all others have lost their bit before the hand comes to this one again
+            if self._hand is not gone or gone.mark:
+                visited = gone.mark  # then all others have lost their bit before the hand comes to this one again
                 for extent in self._walk(self._hand):
-                    extent.mark = 0
-            else:
-                for extent in self._walk(self._hand):
-                    if extent is gone:
+                    if extent is gone and not visited:
                         break
                     extent.mark = 0
             self._hand = gone
-            self.remove(gone.run)
+        self.remove(run)
 
     def remove(self, run: range) -> None:
         """Forget the chunks of *run*; the hand moves on from them. KeyError if one is not resident."""

@@ -55,6 +55,7 @@ class WorkloadAware(ChunkPolicy):
             raise InputError(f"eviction policy 'workload-aware': window_s is {window_s:g}; must be above 0 s")
         self._window_s = window_s
         self._categories: dict[int, _Category] = {}
+        self._of: dict[int, _Category] = {}  # the category of each resident chunk
         self._at_s = 0.0  # the time of the last call that changed something: victims must not change with the clock
 
     def prepare(self, context: PolicyContext) -> None:
@@ -63,10 +64,11 @@ class WorkloadAware(ChunkPolicy):
         self._turn = known(context.generation, self, "the turn in which a chunk was first sent")
 
     def _insert(self, key: int) -> None:
-        self._use(self._category(key), key)
+        category = self._of[key] = self._category(key)
+        self._use(category, key)
 
     def _touch(self, key: int) -> None:
-        category = self._category(key)
+        category = self._of[key]
         before_s = category.last_use_s.pop(key)
         self._use(category, key)
         category.reuses += 1
@@ -77,7 +79,7 @@ class WorkloadAware(ChunkPolicy):
         self._at_s = self._now_s()
 
     def _remove(self, key: int) -> None:
-        del self._category(key).last_use_s[key]
+        del self._of.pop(key).last_use_s[key]
 
     def _use(self, category: _Category, key: int) -> None:
         self._at_s = category.last_use_s[key] = self._now_s()
@@ -95,13 +97,16 @@ class WorkloadAware(ChunkPolicy):
         for turn, category in self._categories.items():
             rest = iter(category.last_use_s.items())
             for key, last_s in rest:
-                heads.append((category.probability(self._at_s - last_s, self._window_s), turn, key, rest))
+                heads.append((category.probability(self._at_s - last_s, self._window_s), turn, key, last_s, rest))
                 break
         heapify(heads)
         while heads:
-            _, turn, key, rest = heappop(heads)
+            _, turn, key, used_s, rest = heappop(heads)
             yield key
             for following, last_s in rest:
+                if last_s == used_s:  # as likely as the one before it, so no other comes between
+                    yield following
+                    continue
                 chance = self._categories[turn].probability(self._at_s - last_s, self._window_s)
-                heappush(heads, (chance, turn, following, rest))
+                heappush(heads, (chance, turn, following, last_s, rest))
                 break

@@ -1,9 +1,7 @@
 """Each policy on a few accesses, worked out by hand. A cache is written from the next to go to the last to go."""
 
-import pytest
 from policy_kit import Cache, evicted
 
-from models.errors import InputError
 from sim.policies.base import EVICTION, PolicyContext
 from sim.policies.making import make_policy
 
@@ -326,36 +324,3 @@ def test_belady_prefix_keeps_the_head_while_the_tail_is_there() -> None:
 def test_infinite_keeps_all_where_a_tier_gives_it_the_room() -> None:
     assert EVICTION.get("infinite").unbounded  # type: ignore[attr-defined]
     assert evicted("infinite", 3, [1, 2, 3, 1, 4]) == [1]  # in a full one it is FIFO
-
-
-@pytest.mark.parametrize(
-    ("name", "needs"),
-    [
-        ("arc", "the capacity in chunks"),
-        ("belady", "the future: requests that are all known beforehand"),
-        ("gdsf-kv", "the position of chunks in their prompt"),
-        ("ttl", "the time (a timed run)"),
-        ("workload-aware", "the time (a timed run)"),
-        ("lru-k", "the capacity in chunks"),
-    ],
-)
-def test_a_policy_that_is_not_told_what_it_needs_says_so(name: str, needs: str) -> None:
-    with pytest.raises(InputError, match=f"^eviction policy '{name}' needs ") as failure:
-        make_policy(name, PolicyContext())
-    assert str(failure.value) == f"eviction policy '{name}' needs {needs}, which is not known here"
-
-
-@pytest.mark.parametrize(
-    ("name", "parameters"),
-    [
-        ("lru-k", {"k": 0}),
-        ("slru", {"segments": 1}),
-        ("ttl", {"ttl_s": 0.0}),
-        ("ttl-sliding", {"ttl_s": -1.0}),
-        ("priority-lru", {"head_priority": 101}),
-        ("workload-aware", {"window_s": 0.0}),
-    ],
-)
-def test_parameters_out_of_range_are_refused(name: str, parameters: dict[str, object]) -> None:
-    with pytest.raises(InputError, match=str(next(iter(parameters)))):
-        EVICTION.create(name, **parameters)
