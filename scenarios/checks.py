@@ -85,10 +85,25 @@ def _transfer_problems(scenario: Scenario) -> Iterator[Problem]:
     from sim.policies.prefetch import PREFETCH
 
     yield from choices.problems(LOADING, scenario.transfer.load_or_recompute, ["transfer", "load_or_recompute"])
+    name = choices.named(scenario.transfer.load_or_recompute)[0]
+    if scenario.transfer.load == "sync" and _loads_from_both_ends(name):
+        yield (
+            ["transfer", "load_or_recompute"],
+            f"is {name}, which is for load: async; synchronous loads stop the step",
+        )
     yield from choices.problems(PREFETCH, scenario.transfer.prefetch, ["transfer", "prefetch"])
     devices = [tier.device for tier in scenario.tiers.values() if tier.device and tier.page_cache_of is None]
     if scenario.transfer.prefetch != "none" and not any(map(_may_be_memory, devices)):
         yield ["transfer", "prefetch"], "brings KV into memory, and no tier is memory"
+
+
+def _loads_from_both_ends(name: str) -> bool:
+    from sim.policies.loading import LOADING
+
+    try:
+        return bool(getattr(LOADING.get(name), "from_both_ends", False))
+    except InputError:
+        return False  # that there is none of this name is said elsewhere
 
 
 def _may_be_memory(device: str) -> bool:

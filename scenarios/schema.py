@@ -137,8 +137,8 @@ class Transfer(Part):
     load_or_recompute: Choice = Field(
         default="always-load",
         description="What of the KV in lower tiers is loaded: always-load, always-recompute (nothing), quicker (by "
-        "estimates at admission: time to load beside the transfers under way, against time to compute); or "
-        "package.module:Class.",
+        "estimates at admission: time to load beside the transfers under way, against time to compute), two-ended "
+        "(computed from the front while it is loaded from the back, until both meet); or package.module:Class.",
     )
     layerwise: bool = Field(
         default=False,

@@ -83,8 +83,18 @@ class Forward:
 
     def _compute(self, begin_s: float, step_s: float) -> None:
         self._began_s = begin_s
+        if self._scheduler.meeting:
+            self._pause_loads(begin_s)
         self.compute_s += step_s
         self._clock.at(max(begin_s + step_s, self._clock.now_s), self._order, self._on_computed)
+
+    def _pause_loads(self, now_s: float) -> None:
+        """What is loaded of a prompt while a step computes it costs no time of its own."""
+        for request, _, _ in self._scheduler.work:
+            if request.load_mark_s is not None:
+                if not request.generated:
+                    request.load_s += now_s - request.load_mark_s
+                request.load_mark_s = None
 
     def _on_computed(self, _event: Wakeup) -> None:
         forward_s = self._clock.now_s - self._began_s
@@ -92,6 +102,8 @@ class Forward:
         for request, _, _ in self._scheduler.work:
             if not request.generated:
                 request.compute_s += forward_s
+            if request.loads_from_back:
+                request.load_mark_s = self._clock.now_s
             if request.computed == request.target:
                 filled.append(request)
         self._on_end(filled)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from sim.engine.load_choice import LoadChoice
+from sim.engine.load_choice import LoadChoice, between, first
 from sim.engine.request import Request
 from sim.engine.settings import EngineSettings
 from sim.policies.base import CachedPrefix, TierHit, TierKind
@@ -147,6 +147,9 @@ class KvBlocks:
         segments, loaded = self._loadable(request, hits, cached, limit)
         request.private_units = units
         request.held = found
+        served = segments
+        if segments and self._choice.from_both_ends:  # what of it is loaded will be known when both ends have met
+            segments, served, loaded = first(segments, -(-limit // chunk_tokens) - hits), [], 0
         request.adopted = hits
         # What a lower tier serves is not offered to the others again (LMCache: skip_leading_tokens). What HBM serves
         # is, for a lower tier may have lost it meanwhile.
@@ -154,15 +157,31 @@ class KvBlocks:
         request.computed = cached + loaded
         request.computed_prompt_tokens += target - request.computed
         if not request.preemptions:
-            self._count_hits(request, cached, segments, limit)
+            request.hit_tokens[0] = cached
+            hbm.hit_tokens += cached
+            self._count_hits(request, served, limit)
         if segments:
             self._hierarchy.pin(chunks, segments)
         return segments
 
-    def _count_hits(self, request: Request, cached: int, segments: Sequence[Segment], limit: int) -> None:
+    def meet(self, request: Request, segments: Sequence[Segment]) -> int:
+        """Note that a two-ended load has ended where it has been computed to; return the tokens that were loaded."""
+        chunks, chunk_tokens = request.chunks, self._chunk_tokens
+        start, end = request.compute_until_tokens // chunk_tokens, segments[-1].end
+        self._hierarchy.unpin(chunks, between(segments, segments[0].start, start))
+        if start == end:
+            return 0
+        limit = self._limit(request)
+        request.computed = min(end * chunk_tokens, limit)
+        loaded = request.computed - start * chunk_tokens
+        request.computed_prompt_tokens -= loaded
+        request.to_store = [*chunks.cut(0, start), *chunks.cut(end)]
+        if not request.preemptions:
+            self._count_hits(request, between(segments, start, end), limit)
+        return loaded
+
+    def _count_hits(self, request: Request, segments: Sequence[Segment], limit: int) -> None:
         """Count the hit tokens of the first admission; a recomputation after preemption is no hit."""
-        request.hit_tokens[0] = cached
-        self._hbm.hit_tokens += cached
         chunk_tokens = self._chunk_tokens
         for segment in segments:
             tokens = min(segment.end * chunk_tokens, limit) - segment.start * chunk_tokens

@@ -62,6 +62,8 @@ class LoadChoice:
 
     def __init__(self, policy: LoadingPolicy, settings: EngineSettings, loads: Loads, prefill_s: PrefillTime) -> None:
         self._policy = None if type(policy) is AlwaysLoad else policy
+        self.from_both_ends: bool = getattr(policy, "from_both_ends", False)
+        """Whether chunks are computed from the front while they are loaded from the back."""
         self.settings = settings
         self.loads = loads
         self.prefill_s = prefill_s
@@ -93,6 +95,15 @@ def first(segments: Sequence[Segment], chunks: int) -> list[Segment]:
         return []
     end = segments[0].start + chunks
     return [segment._replace(end=min(segment.end, end)) for segment in segments if segment.start < end]
+
+
+def between(segments: Sequence[Segment], start: int, end: int) -> list[Segment]:
+    """Return the chunks ``start .. end - 1`` of adjoining segments."""
+    return [
+        segment._replace(start=max(segment.start, start), end=min(segment.end, end))
+        for segment in segments
+        if segment.start < end and segment.end > start
+    ]
 
 
 def overlapped_s(load_s: float, forward_s: float, layers: int) -> float:

@@ -31,6 +31,7 @@ from sim.engine.replica_figures import ReplicaFigures
 from sim.engine.request import Request
 from sim.engine.scheduler import Scheduler
 from sim.engine.settings import EngineSettings
+from sim.engine.two_ended import TwoEndedLoads
 from sim.policies.base import SchedulingPolicy
 from sim.policies.loading import LoadingPolicy
 from sim.policies.prefetch import NoPrefetch, PrefetchPolicy
@@ -69,12 +70,8 @@ class Replica(ReplicaFigures):
         The tiers below.
     intervals : TokenIntervals
         Takes the inter-token latencies.
-    scheduling : SchedulingPolicy
-        Orders who waits; of this replica only.
-    loading : LoadingPolicy
-        Says what is loaded and what is recomputed; of this replica only.
-    prefetch : PrefetchPolicy
-        Says what is brought into memory ahead; of this replica only.
+    scheduling, loading, prefetch : SchedulingPolicy, LoadingPolicy, PrefetchPolicy
+        Of this replica only: who waits first, what is loaded and what recomputed, what is brought into memory ahead.
     """
 
     def __init__(
@@ -102,7 +99,8 @@ class Replica(ReplicaFigures):
         prefill_s = partial(
             prefill_time_s, cost, budget=settings.max_num_batched_tokens, window_tokens=settings.window_tokens
         )
-        self._blocks = KvBlocks(settings, hbm, hierarchy, LoadChoice(loading, settings, hierarchy.loads, prefill_s))
+        choice = LoadChoice(loading, settings, hierarchy.loads, prefill_s)
+        self._blocks = KvBlocks(settings, hbm, hierarchy, choice)
         self._batch = DecodeBatch(cost=cost, block_tokens=settings.block_tokens, window_tokens=settings.window_tokens)
         self._jumps = DecodeJumps(self._batch, hbm)
         self._scheduler = Scheduler(settings, self._blocks, self._batch, self._load_later, scheduling)
@@ -114,6 +112,8 @@ class Replica(ReplicaFigures):
             catch_up=self.catch_up,
             free=self._free,
         )
+        two_ended = TwoEndedLoads(clock, choice, self._transfers, self._poke)
+        self._two_ended = two_ended if choice.from_both_ends else None
         self._forward = Forward(
             clock=clock,
             settings=settings,
@@ -137,8 +137,7 @@ class Replica(ReplicaFigures):
         self._state = _IDLE
         self._awaits_room = False
         self._wakeup: Wakeup | None = None
-        # When the last step ended.
-        self._edge_s = 0.0
+        self._edge_s = 0.0  # when the last step ended
         self.outstanding_requests = 0
         self.outstanding_tokens = 0
         self.room_wait_s = 0.0
@@ -239,6 +238,10 @@ class Replica(ReplicaFigures):
 
     def _load_later(self, request: Request, segments: list[Segment]) -> None:
         """Load a request while others run; it joins the step that begins next after that."""
+        if self._two_ended is not None:
+            self._scheduler.meeting[request] = segments
+            self._two_ended.begin(request, segments)
+            return
         began_s = self._clock.now_s
 
         def loaded() -> None:

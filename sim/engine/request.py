@@ -38,6 +38,7 @@ class Request:
         "awaited_prefetches",
         "chunks",
         "compute_s",
+        "compute_until_tokens",
         "computed",
         "computed_prompt_tokens",
         "ended",
@@ -47,8 +48,10 @@ class Request:
         "hit_tokens",
         "largest_gap_s",
         "last_token_at_s",
+        "load_mark_s",
         "load_s",
         "load_tier_s",
+        "loads_from_back",
         "on_end",
         "output_tokens",
         "phase",
@@ -107,6 +110,10 @@ class Request:
         self.to_store: Runs = chunks.runs
         """Chunks to write through once the prompt is in HBM."""
         self.stores_under_way = 0
+        # In a two-ended load: how far it is computed from the front, whether its back is being loaded, and since when
+        # that goes on while no step computes it [s].
+        self.compute_until_tokens, self.loads_from_back = 0, False
+        self.load_mark_s: float | None = None
         self.awaited_prefetches = 0
         """Prefetches of its KV under way: until they end, others pass it in the queue."""
         self.prefetched = False

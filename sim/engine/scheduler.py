@@ -66,6 +66,7 @@ class Scheduler:
         "_view",
         "loaded",
         "loads",
+        "meeting",
         "waiting",
         "waiting_prefill_tokens",
         "work",
@@ -91,6 +92,8 @@ class Scheduler:
         self.waiting: deque[Request] = deque()
         self.loaded: deque[Request] = deque()
         """Requests whose asynchronous load has ended; they hold their blocks."""
+        self.meeting: dict[Request, list[Segment]] = {}
+        """Requests that are computed from the front while they are loaded from the back; they hold their blocks."""
         self.work: list[Prefill] = []
         """What the step computes beside one token of each decoding request."""
         self.loads: deque[Load] = deque()
@@ -115,6 +118,8 @@ class Scheduler:
             if budget <= 0:
                 break
             budget -= self._compute(request, budget)
+        if self.meeting:
+            budget = self._plan_fronts(budget)
         if not admit or not (self.waiting or self.loaded):
             return True
         running, waiting, max_num_seqs = self._running, self.waiting, self._settings.max_num_seqs
@@ -122,7 +127,12 @@ class Scheduler:
             budget -= self._join(self.loaded.popleft(), budget)
         if self._policy is not None and len(waiting) > 1 and budget > 0 and len(running) < max_num_seqs:
             self._view.now_s = now_s
-            waiting = self.waiting = _ordered(self._policy, waiting, self._view)
+            self.waiting = _ordered(self._policy, waiting, self._view)
+        return self._admit(now_s, budget)
+
+    def _admit(self, now_s: float, budget: int) -> bool:
+        """Admit waiting requests in order; False if one found no room in HBM."""
+        running, waiting, max_num_seqs = self._running, self.waiting, self._settings.max_num_seqs
         passed: list[Request] = []
         fits = True
         while budget > 0 and waiting and len(running) < max_num_seqs:
@@ -142,12 +152,33 @@ class Scheduler:
                 request.admitted_at_s = now_s
             if segments and not self._settings.synchronous_loads:
                 self._load_later(request, segments)
-                continue
-            if segments:
+                if request not in self.meeting:
+                    continue
+                if request.loads_from_back:
+                    budget -= self._compute_front(request, budget)
+                    continue
+                self._blocks.meet(request, self.meeting.pop(request))  # nothing of it is worth loading
+            elif segments:
                 self.loads.append((request, segments))
             budget -= self._join(request, budget)
         waiting.extendleft(reversed(passed))
         return fits
+
+    def _plan_fronts(self, budget: int) -> int:
+        """Compute the fronts of two-ended loads and let those go on whose ends have met; return the budget left."""
+        for request, segments in list(self.meeting.items()):
+            if request.loads_from_back or request.computed < request.compute_until_tokens:
+                if budget > 0:
+                    budget -= self._compute_front(request, budget)
+            else:
+                del self.meeting[request]
+                self.waiting_prefill_tokens -= self._blocks.meet(request, segments)
+                self.loaded.append(request)
+        return budget
+
+    def _compute_front(self, request: Request, budget: int) -> int:
+        tokens = min(budget, request.compute_until_tokens - request.computed)
+        return self._compute(request, tokens) if tokens > 0 else 0
 
     def _join(self, request: Request, budget: int) -> int:
         self._running[request] = None

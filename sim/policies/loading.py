@@ -5,7 +5,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Sequence
 from itertools import accumulate
-from typing import Protocol
+from typing import ClassVar, Protocol
 
 from sim.registry import Registry
 
@@ -72,6 +72,21 @@ class AlwaysRecompute:
         """Return none."""
         del offer
         return 0
+
+
+@LOADING.register("two-ended")
+class TwoEnded:
+    """Compute from the front and load from the back at the same time, until they meet (Cake, arXiv 2410.03065).
+
+    The back is loaded in parts, each as large as is expected to take as long as computing what is left in front of it;
+    computing takes what the running requests leave of the token budget.
+    """
+
+    from_both_ends: ClassVar[bool] = True
+
+    def chunks(self, offer: LoadOffer) -> int:
+        """Return all of them: where the two meet decides."""
+        return sum(offer.parts)
 
 
 @LOADING.register("quicker")

@@ -122,6 +122,12 @@ class KvHierarchy:
             attached.tier.pin(keys)
             attached.tier.touch(keys)
 
+    def unpin(self, chunks: Chain, segments: Sequence[Segment]) -> None:
+        """Let go of what a look-up found and nobody will read."""
+        for segment in segments:
+            attached = self.tiers[segment.tier]
+            attached.tier.unpin(attached.keys(chunks.cut(segment.start, segment.end)))
+
     def write_back(self, upper: Tier, target: AttachedTier, *, keeps_views: bool) -> WriteBack:
         """Return what saves ``upper``'s victims in ``target``, as :class:`sim.tiers.write_back.WriteBack` says."""
         return WriteBack(

@@ -90,7 +90,7 @@ def tiers(draw: st.DrawFn) -> str:
             "prefetch": st.sampled_from(
                 ["none", "at-enqueue", "{look-ahead: {requests: 2}}", "{next-turn: {after_s: 1 ms}}"]
             ),
-            "choice": st.sampled_from(["always-load", "always-load", "always-recompute", "quicker"]),
+            "choice": st.sampled_from(["always-load", "always-recompute", "quicker", "two-ended"]),
             "store": st.sampled_from(["sync", "async"]),
             "staging": st.sampled_from(["pipelined", "store-and-forward"]),
             "lookup": st.sampled_from(["any", "grouped"]),
@@ -108,6 +108,8 @@ def test_every_request_ends_whatever_the_tiers(
         choices |= {"load": "sync", "layerwise": "true", "staging": "pipelined"}
     else:
         choices |= {"layerwise": "false"}
+    if choices["load"] == "sync" and choices["choice"] == "two-ended":
+        choices |= {"choice": "always-load"}
     if "dram:" not in below:
         choices |= {"prefetch": "none"}
     path.write_text(TEXT % (choices | {"tiers": below, "replicas": replicas}), encoding="utf-8")

@@ -66,6 +66,9 @@ AGING = {"aging_tokens_per_s": 50.0}
 # What is first in the queue may change with what HBM loses while others decode, and with time.
 SCHEDULERS = [*SCHEDULING.names(), {"shortest-prefill-first": AGING}, {"cache-aware": AGING}]
 
+LOADINGS = {"sync": ["always-load", "always-recompute", "quicker"]}
+LOADINGS["async"] = [*LOADINGS["sync"], "two-ended"]
+
 
 @st.composite
 def prefetches(draw, tiers: dict):
@@ -99,7 +102,7 @@ def setups(draw):
             "load": load,
             "layerwise": load == "sync" and draw(st.booleans()),
             "prefetch": draw(prefetches(tiers)),
-            "load_or_recompute": draw(st.sampled_from(["always-load", "always-recompute", "quicker"])),
+            "load_or_recompute": draw(st.sampled_from(LOADINGS[load])),
             "store": draw(st.sampled_from(["sync", "async"])),
             "read_software": draw(st.sampled_from([0.0, 2.0**-7, 1e-3])),
             "write_software": draw(st.sampled_from([0.0, 1e-3])),

@@ -256,6 +256,7 @@ KNOBS = [
     ),
     Knob("transfer.load_or_recompute", ("always-recompute", "always-load"), hits("nvme"), rises=True),
     Knob("transfer.load_or_recompute", ("always-load", "quicker"), ttft, rises=False, more=CROWDED_DRIVE),
+    Knob("transfer.load_or_recompute", ("always-load", "two-ended"), ttft, rises=False, more=CROWDED_DRIVE),
     Knob("transfer.layerwise", (False, True), ttft, rises=False, more="transfer.load=sync"),
     Knob("transfer.prefetch", ("none", "at-enqueue"), hits("dram"), rises=True, more=AHEAD),
     Knob("transfer.prefetch", ("none", "look-ahead"), hits("dram"), rises=True, more=AHEAD),

@@ -3,10 +3,11 @@
 from itertools import accumulate
 
 import pytest
-from engine_kit import CHUNK, Row, Rows, made_up_cost, scenario, serve, table
+from engine_kit import CHUNK, Row, Rows, made_up_cost, prepared, scenario, serve, table
 
 from models.errors import InvariantError
 from models.llm import load_llm
+from scenarios.checks import check_names
 from sim.policies.loading import AlwaysLoad, AlwaysRecompute, Quicker
 from sim.workload.phases import Phase
 
@@ -249,3 +250,87 @@ def test_quicker_counts_on_the_overlap() -> None:
 def test_what_cannot_overlap_is_refused(transfer, problem) -> None:
     with pytest.raises(ValueError, match=problem):
         scenario(tiers=NVME, transfer=transfer)
+
+
+# From both ends ------------------------------------------------------------------------------------------------------
+
+SIX = range(6)
+SIX_EARLIER = [Row(0.0, 192, 1, SIX)]
+SIX_LOAD = [Row(0.0, 193, 1, SIX)]
+HALF = per_token(2.0**-6)  # half a second a chunk
+
+
+def test_two_ended_meets_where_both_sides_take_equally_long() -> None:
+    """Two chunks computed in the second in which four are loaded: quicker than either way alone."""
+    found = {
+        choice: run(SIX_LOAD, SIX_EARLIER, HALF, transfer=SLOW | {"load": "async", "load_or_recompute": choice})
+        for choice in ("two-ended", "always-load", "always-recompute", "quicker")
+    }
+    last_s = 2.0**-6
+    ttft_s = {choice: done["ttft_s"][0] for choice, done in found.items()}
+    assert ttft_s["two-ended"] == about(1.0 + last_s)
+    assert ttft_s["always-load"] == ttft_s["quicker"] == about(1.5 + last_s)
+    assert ttft_s["always-recompute"] == about(3.0 + last_s)
+    both = found["two-ended"]
+    assert both["hit_tokens_nvme"].tolist() == [128]
+    assert both["computed_prompt_tokens"].tolist() == [65]
+    assert both["compute_s"][0] == pytest.approx(1.0 + last_s)
+    assert both["load_s"][0] < 0.03  # what the computing did not hide
+    assert both["load_nvme_s"][0] == about(1.0)
+
+
+def test_two_ended_loads_more_where_computing_gets_no_budget() -> None:
+    """Steps of 16 tokens beside others that decode: the load goes on with what it did not count on."""
+    engine = {"max_num_batched_tokens": 16, "max_num_seqs": 16}
+    decoding = [Row(0.0, 1, 60)] * 12
+    load = [*decoding, Row(20.5, 193, 1, SIX)]
+    transfer = SLOW | {"load": "async", "load_or_recompute": "two-ended", "read_software": 2.0}
+    done = run(load, SIX_EARLIER, made_up_cost(fixed_s=1.0), transfer=transfer, engine=engine)
+    # Alone it would compute 16 tokens a second, a chunk in 2 s as the drive does: three each. It computes 4 a second.
+    assert done["hit_tokens_nvme"][12] > 96
+    assert done["hit_tokens_nvme"][12] + done["computed_prompt_tokens"][12] == 193
+
+
+def test_two_ended_computes_all_where_no_chunk_is_worth_its_load() -> None:
+    transfer = SLOW | {"load": "async", "load_or_recompute": "two-ended", "read_software": 10.0}
+    done = run(SIX_LOAD, SIX_EARLIER, HALF, transfer=transfer)
+    assert done["hit_tokens_nvme"].tolist() == [0]
+    assert done["ttft_s"][0] == 193 * 2.0**-6
+
+
+def test_two_ended_loses_what_it_takes_from_the_others() -> None:
+    """Another prompt has the step to itself where the first one is only loaded."""
+    load = [*SIX_LOAD, Row(0.0, 128, 1)]
+    found = {
+        choice: run(load, SIX_EARLIER, HALF, transfer=SLOW | {"load": "async", "load_or_recompute": choice})["ttft_s"]
+        for choice in ("two-ended", "always-load")
+    }
+    assert found["always-load"][1] == about(2.0)
+    assert found["two-ended"][1] == about(3.0)
+    assert found["two-ended"].mean() > found["always-load"].mean()
+
+
+@pytest.mark.parametrize("block", [16, 32])
+def test_a_prompt_that_is_there_to_its_last_token_loads_what_counts(block) -> None:
+    transfer = SLOW | {"load": "async", "load_or_recompute": "two-ended", "read_software": 0.0}
+    earlier, load = [Row(0.0, 192, 1, SIX)], [Row(0.0, 192, 1, SIX)]
+    done = run(load, earlier, HALF, transfer=transfer, engine={"block_tokens": block})
+    assert done["hit_tokens_nvme"][0] + done["computed_prompt_tokens"][0] == 192
+    assert done["hit_tokens_nvme"][0] >= 128
+
+
+def test_two_ended_is_for_asynchronous_loads() -> None:
+    setup = scenario(tiers=NVME, transfer={"load": "sync", "load_or_recompute": "two-ended"})
+    assert any("is two-ended, which is for load: async" in problem for _, problem in check_names(setup))
+
+
+@pytest.mark.parametrize("choice", ["always-recompute", "quicker", "two-ended"])
+def test_nothing_is_left_to_compute_at_the_end(choice) -> None:
+    prompts = [list(range(10 * n, 10 * n + 6)) for n in range(3)]
+    load = [Row(0.1 * n, 193 - 16 * (n % 4), 30, prompts[n % 3]) for n in range(12)]
+    transfer = SLOW | {"load": "async", "load_or_recompute": choice}
+    setup = scenario(hbm_blocks=40, tiers=NVME, transfer=transfer, engine={"max_num_batched_tokens": 48})
+    simulation = prepared(setup, Rows(load), HALF)
+    simulation.run()
+    (replica,) = simulation.cluster.replicas
+    assert replica.waiting_prefill_tokens == replica.outstanding_tokens == replica.outstanding_requests == 0
