@@ -142,9 +142,8 @@ class _SessionUnderWay:
         if following is not None:
             grown = self._chunks(following)
             if grown[: len(chunks)] == chunks:
-                # The last token is given out, not computed.
-                computed = record.prompt_tokens + record.output_tokens - 1
-                answer = grown[len(chunks) : computed // (self._loop.trace.block_tokens * self._loop.chunk_blocks)]
+                end_tokens = record.prompt_tokens + record.output_tokens
+                answer = grown[len(chunks) : end_tokens // (self._loop.trace.block_tokens * self._loop.chunk_blocks)]
 
         def ended(_: Request) -> None:
             self._loop.answered()

@@ -378,6 +378,25 @@ def test_gpu_direct_and_a_page_cache_move_what_the_drive_holds(build: Build) -> 
     assert built.tier("cache").tier.chunk_bytes == CHUNK / 2
 
 
+def test_every_gpu_decodes_its_own_copy(build: Build) -> None:
+    # Eight KV heads over sixteen GPUs: each is there twice.
+    built = build(DRAM % (FP8 + ", scope: worker"), overrides="cluster.tensor_parallel=16")
+    assert crossed(built.tier("dram"), built.network)["dram.codec"] == 2.0
+    assert built.links["dram.codec"].read_bytes_per_s == 16 * 8 * GB
+    plain = build(DRAM % ", scope: worker", overrides="cluster.tensor_parallel=16")
+    before, after = (b.tier("dram").read_legs[0].software.software_s for b in (plain, built))
+    assert after - before == pytest.approx(CHUNK / 8 / (8 * GB))  # one GPU decodes an eighth of a chunk
+    units = [b.tier("dram").tier.capacity_units for b in (plain, built)]
+    assert units[1] == pytest.approx(2 * units[0], rel=0.01)
+
+
+def test_small_pieces_meet_the_limit_of_operations(build: Build) -> None:
+    # A kilobyte a chunk: the drive is as fast as it can begin reads, the codec no limit.
+    codec = "encode_bandwidth: 1e18, decode_bandwidth: 1e18"
+    tiny = build(NVME % f", encoding: {{format: compressed, ratio: {1024 / CHUNK}, {codec}}}")
+    assert tiny.read_gb_per_s("nvme")[0] < build(NVME).read_gb_per_s("nvme")[0] / 2
+
+
 def test_each_replica_has_its_own_codec_and_loads_wait_for_it(build: Build) -> None:
     built = build(DRAM, NVME % FP8, replicas=2, per_node=2)
     assert {"nvme.codec.0", "nvme.codec.1"} <= set(built.links)

@@ -284,6 +284,17 @@ def test_what_memory_keeps_leaves_an_exclusive_drive(promote: bool) -> None:
     check(dram, drive)
 
 
+def test_what_is_written_back_to_memory_leaves_an_exclusive_drive() -> None:
+    node = Node()
+    hbm, dram, drive = pool("hbm", 0, 2, [1, 2]), pool("dram", 1, 9), pool("drive", 2, 9, [2, 3])
+    upper = node.dram(dram, on_kept=drive.drop)
+    written_back(node, hbm, upper)
+    hbm.take(2)
+    node.run()
+    assert (members(dram.ready), members(drive.ready)) == ({1, 2}, {3})
+    check(dram, drive)
+
+
 # Gates ---------------------------------------------------------------------------------------------------------------
 
 
@@ -352,6 +363,21 @@ def test_a_store_is_skipped_while_more_than_the_limit_is_under_way() -> None:
     assert members(drive.ready) == {1, 2, 3, 5}
     assert drive.skipped_chunks == 1
     check(drive)
+
+
+def test_a_store_that_waits_has_passed_the_gate() -> None:
+    node = Node()
+    dram = pool("dram", 1, 2)
+    only = Only(1, 2, 4)
+    gate = Gate(dram, admission=only, most_under_way_bytes=None)
+    hierarchy = node.hierarchy(node.dram(dram, gate=gate, waits_when_full=True))
+    hierarchy.stores.store(1, runs(1, 2), node.note("first"))
+    hierarchy.stores.store(2, runs(3, 4), node.note("second"))
+    only.keys = []  # asked again, it would let nothing in
+    node.run()
+    assert members(dram.ready) == {1, 4} or members(dram.ready) == {2, 4}
+    assert dram.filtered_chunks == 1
+    check(dram)
 
 
 @pytest.mark.parametrize("answer", [runs(7), [*runs(1), *runs(1)], [range(2, 0, -1)], [range(3, 3)]])

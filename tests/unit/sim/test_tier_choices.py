@@ -218,6 +218,15 @@ def test_selective_placement_writes_at_the_use_that_it_says(uses: int, chunks: i
     assert before is None or written(before) == 0
 
 
+def test_a_recomputation_after_preemption_is_no_use() -> None:
+    # Two requests of nine blocks and a long answer in twenty blocks: one of them is preempted and computed again.
+    rows = [Row(0.0, 144, 60, range(4)), Row(0.0, 144, 60, range(100, 104))]
+    setup = scenario(hbm_blocks=20, tiers=drive(placement="write-through-selective"))
+    summary = serve(setup, Rows(rows), COST).summary()
+    assert summary["preemptions"] > 0
+    assert written(summary) == 0
+
+
 def test_selective_placement_below_memory_counts_what_memory_serves() -> None:
     # The second use is served by memory, which feeds the drive then.
     tiers = memory(40) | drive(placement="write-through-selective")
