@@ -12,7 +12,7 @@ _MOST_USES = 3
 _USES_TO_STAY = 2
 
 
-@EVICTION.register("s3-fifo")
+@EVICTION.register("s3fifo")
 class S3Fifo(ChunkPolicy):
     """Three FIFO queues: a small one (10 %) that new chunks pass through, a main one, and names of what left the small.
 

@@ -50,7 +50,7 @@ LIBCACHESIM: dict[str, tuple[str | None, str, dict[str, Any]]] = {
     "belady": ("Belady", "Belady", {}),
     "clock": ("CLOCK", "Clock", {}),
     "arc": ("ARC", "ARC", {}),
-    "s3-fifo": ("S3FIFO", "S3FIFO", {}),
+    "s3fifo": ("S3FIFO", "S3FIFO", {}),
     "2q": ("TwoQ", "TwoQ", {}),
     "slru": (None, "SLRU", {}),
 }

@@ -83,7 +83,7 @@ def test_hbm_can_expire_too(loop: str) -> None:
     assert hits[20.0]["hit_tokens"] == 0 < hits[1000.0]["hit_tokens"]
 
 
-@pytest.mark.parametrize("name", ["arc", "2q", "lirs", "s3-fifo", "w-tinylfu", "lineage", "belady-prefix", "slru"])
+@pytest.mark.parametrize("name", ["arc", "2q", "lirs", "s3fifo", "w-tinylfu", "lineage", "belady-prefix", "slru"])
 @pytest.mark.parametrize("structure", ["hashmap", "leaf_constrained"])
 def test_policies_run_in_tiers(loop: str, name: str, structure: str) -> None:
     tiers = run(loop, "tiers.dram.capacity=1.1 GB", f"tiers.dram.eviction={name}", f"tiers.dram.structure={structure}")

@@ -81,7 +81,7 @@ def test_sieve() -> None:
 
 def test_s3_fifo() -> None:
     # Of 10, the small queue holds 1 and the main one 9: before the first eviction 0 enters the small, 1 to 9 the main.
-    cache = Cache("s3-fifo", 10)
+    cache = Cache("s3fifo", 10)
     assert cache.access(*range(10)) == []
     assert cache.order() == list(range(10))
     # 10 takes 0 of the small queue (not hit): a ghost. 10 is in the small queue. Hits 10 10, 1.
