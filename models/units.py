@@ -118,7 +118,8 @@ def _unit_factor(unit: str, dimension: str) -> float | None:
     """Return the factor of a unit with its prefix to SI, or None where it is no unit of the dimension."""
     if not unit:
         return 1.0
-    plain = _PLAIN.get(dimension, {})
+    # Looked up first: quantiphy would read 'requests/s' as ronto-'equests/s'.
+    plain = {**_UNITS[dimension], **_PLAIN.get(dimension, {})}
     if unit in plain:
         return plain[unit]
     try:

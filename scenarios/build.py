@@ -104,6 +104,7 @@ def build(scenario: Scenario) -> Simulation:
     )
     phases = loads.phases()
     caveats = {llm.name: llm.caveats, accelerator.name: accelerator.caveats} | topology.caveats
+    loads.warnings.known += _caveat_lines(caveats.items())
     return Simulation(
         clock=clock,
         network=network,
@@ -118,7 +119,7 @@ def build(scenario: Scenario) -> Simulation:
         measurement=_measurement(scenario, phases),
         scenario=resolved(scenario),
         seed=scenario.run.seed,
-        warnings=[*loads.warnings, *_caveat_lines(caveats.items())],
+        warnings=loads.warnings,
     )
 
 

@@ -60,7 +60,7 @@ def _registered_names(scenario: Scenario) -> Iterator[Problem]:
 
             yield from _tried([*path, "format"], partial(READERS.get, load.format))
         if load.synthetic is not None:
-            from sim.synthetic import GENERATORS
+            from sim.generators import GENERATORS
 
             yield from _tried([*path, "synthetic", "generator"], partial(GENERATORS.get, load.synthetic.generator))
 

@@ -29,10 +29,28 @@ app = typer.Typer(
 trace_app = typer.Typer(
     no_args_is_help=True,
     rich_markup_mode=None,
-    help="Look at request traces.\n\nExample: kvtier trace info conversation_trace.jsonl.gz",
+    help="Look at request traces, and make them.\n\nExample: kvtier trace info conversation_trace.jsonl.gz",
 )
 app.add_typer(trace_app, name="trace")
 
+TraceFile = Annotated[
+    str, typer.Argument(metavar="FILE", help="A trace: plain, gzipped, a tar archive or a folder; - for stdin.")
+]
+Format = Annotated[str | None, typer.Option(help="Format of the trace; found from the file unless given.")]
+Settings = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="KEY=VALUE", help="An option of the format, such as rate_per_s=2; repeatable."),
+]
+BlockTokens = Annotated[int | None, typer.Option(min=1, help="Tokens a block, where the file does not say.")]
+SkipBadLines = Annotated[bool, typer.Option("--skip-bad-lines", help="Leave malformed lines out, and count them.")]
+Starts = Annotated[
+    str | None,
+    typer.Option(metavar="PROCESS", help="Start of sessions that have none: 'uniform:4 h' or 'poisson:0.1/s'."),
+]
+Seed = Annotated[int, typer.Option(min=0, help="Seed of everything random.")]
+Out = Annotated[
+    str, typer.Option("-o", "--out", metavar="FILE", help="Where to write, gzipped if it ends in .gz; - for stdout.")
+]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else on stdout.")]
 
 
@@ -62,7 +80,8 @@ def run(
     scenario: Annotated[
         str, typer.Argument(metavar="SCENARIO", help="A shipped name (see `kvtier list scenarios`) or a path.")
     ],
-    trace: Annotated[str | None, typer.Option(metavar="FILE", help="Replay this trace.")] = None,
+    trace: Annotated[str | None, typer.Option(metavar="FILE", help="Replay this trace; - for stdin.")] = None,
+    skip_bad_lines: SkipBadLines = False,
     overrides: Annotated[
         list[str] | None,
         typer.Option(
@@ -81,22 +100,118 @@ def run(
     """
     from scenarios.commands.run import run_scenario
 
-    run_scenario(scenario, trace=trace, overrides=overrides or [], seed=seed, out=out, as_json=json)
+    run_scenario(
+        scenario,
+        trace=trace,
+        overrides=overrides or [],
+        skip_bad_lines=skip_bad_lines,
+        seed=seed,
+        out=out,
+        as_json=json,
+    )
 
 
 @trace_app.command("info")
 def trace_info(
-    file: Annotated[str, typer.Argument(metavar="FILE", help="A trace, plain or gzipped.")],
-    format: Annotated[str | None, typer.Option(help="Format of the trace; found from the file unless given.")] = None,
+    file: TraceFile,
+    *,
+    format: Format = None,
+    settings: Settings = None,
+    block_tokens: BlockTokens = None,
+    skip_bad_lines: SkipBadLines = False,
+    starts: Starts = None,
+    seed: Seed = 0,
+    plot: Annotated[
+        str | None, typer.Option(metavar="FILE", help="Draw arrivals, lengths and reuse: .png, .svg or .pdf.")
+    ] = None,
     json: Json = False,
 ) -> None:
-    """Print the figures of a trace: lengths, arrivals, reuse.
+    """Print the figures of a trace: lengths, arrivals, sessions, reuse. Also reads block traces (libCacheSim CSV).
 
-    Example: kvtier trace info conversation_trace.jsonl.gz --json
+    Example: kvtier trace info conversation_trace.jsonl.gz --plot trace.png
     """
     from scenarios.commands.trace import print_trace_info
+    from scenarios.commands.trace_options import Source
 
-    print_trace_info(file, format, as_json=json)
+    source = Source(file, format, settings=settings or [], block_tokens=block_tokens, skip_bad_lines=skip_bad_lines)
+    print_trace_info(source, starts=starts, seed=seed, plot=plot, as_json=json)
+
+
+@trace_app.command("convert")
+def trace_convert(
+    file: TraceFile,
+    *,
+    out: Out = "-",
+    format: Format = None,
+    settings: Settings = None,
+    block_tokens: Annotated[
+        int | None, typer.Option(min=1, help="Merge blocks into blocks of so many tokens, a multiple of the trace's.")
+    ] = None,
+    skip_bad_lines: SkipBadLines = False,
+    starts: Starts = None,
+    seed: Seed = 0,
+) -> None:
+    """Write a trace of any format as Mooncake JSON lines, and say on stderr what they cannot hold.
+
+    Example: kvtier trace convert v8_local_710traces_delta.jsonl.gz --block-tokens 512 -o agents.jsonl.gz
+    """
+    from scenarios.commands.trace import convert_trace
+    from scenarios.commands.trace_options import Source
+
+    source = Source(file, format, settings=settings or [], skip_bad_lines=skip_bad_lines)
+    convert_trace(source, starts=starts, seed=seed, block_tokens=block_tokens, out=out)
+
+
+@trace_app.command("sample")
+def trace_sample(
+    file: TraceFile,
+    *,
+    out: Out = "-",
+    sessions: Annotated[int | None, typer.Option(min=1, help="Take so many sessions.")] = None,
+    share: Annotated[float | None, typer.Option(min=0.0, max=1.0, help="Take this share of the sessions.")] = None,
+    format: Format = None,
+    settings: Settings = None,
+    block_tokens: BlockTokens = None,
+    skip_bad_lines: SkipBadLines = False,
+    seed: Seed = 0,
+) -> None:
+    """Write whole sessions of a trace, drawn at random, as Mooncake JSON lines: what is reused in them stays reused.
+
+    Example: kvtier trace sample conversation_trace.jsonl.gz --share 0.1 -o part.jsonl
+    """
+    from scenarios.commands.trace import sample_trace
+    from scenarios.commands.trace_options import Source
+
+    source = Source(file, format, settings=settings or [], block_tokens=block_tokens, skip_bad_lines=skip_bad_lines)
+    sample_trace(source, sessions=sessions, share=share, seed=seed, out=out)
+
+
+@trace_app.command("generate", cls=discovery.GenerateCommand)
+def trace_generate(
+    generator: Annotated[
+        str, typer.Argument(metavar="GENERATOR", help="One of `kvtier list generators`, or package.module:Class.")
+    ],
+    *,
+    out: Out = "-",
+    requests: Annotated[int | None, typer.Option(min=1, help="Stop after so many requests.")] = None,
+    duration: Annotated[str | None, typer.Option(metavar="TIME", help="Stop at this time, such as '1 h'.")] = None,
+    settings: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set",
+            metavar="KEY=VALUE",
+            help="A parameter of the generator (`kvtier show generator chat` lists them); repeatable.",
+        ),
+    ] = None,
+    seed: Seed = 0,
+) -> None:
+    """Write a synthetic trace as Mooncake JSON lines.
+
+    Example: kvtier trace generate chat --requests 2000 | kvtier run mooncake-conversation --trace -
+    """
+    from scenarios.commands.trace import generate_trace
+
+    generate_trace(generator, requests=requests, duration=duration, seed=seed, settings=settings or [], out=out)
 
 
 @app.command("list")

@@ -19,10 +19,16 @@ _FILE_KEYS = frozenset({"trace", "step_times"})
 
 
 def load_scenario(
-    name_or_path: str, *, overrides: Sequence[str] = (), trace: str | None = None, seed: int | None = None
+    name_or_path: str,
+    *,
+    overrides: Sequence[str] = (),
+    trace: str | None = None,
+    skip_bad_lines: bool = False,
+    seed: int | None = None,
 ) -> Scenario:
     """Return a scenario by shipped name or path, with `key=value` overrides, a trace and a seed laid over it.
 
+    *skip_bad_lines* leaves malformed lines of the trace out.
     Files that a scenario names are looked for beside it, then in the current folder. Raises ScenarioError (one line:
     file:line or override, key, problem, what is allowed) and UnknownNameError for a name that does not ship.
     """
@@ -31,6 +37,8 @@ def load_scenario(
         root = override(root, text)
     if trace is not None:
         root = _with_trace(root, trace)
+    if skip_bad_lines:
+        root = _with_value(root, ("workload", "skip_bad_lines"), Node(True, "--skip-bad-lines"))
     if seed is not None:
         root = _with_value(root, ("run", "seed"), Node(seed, f"--seed {seed}"))
     root = _beside(with_stack(_without_empty(root)), "")

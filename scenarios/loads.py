@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+from collections.abc import Iterator
 from typing import Final
 
 import numpy as np
@@ -11,8 +11,8 @@ from models.errors import ScenarioError
 from scenarios import workload as schema
 from scenarios.schema import Scenario
 from scenarios.workload import Load
-from sim.synthetic import GENERATORS
-from sim.traces import open_trace
+from sim.generators import GENERATORS
+from sim.traces import BadLines, open_trace
 from sim.traces.record import Trace
 from sim.traces.sessions import SessionTrace, by_session, placed, poisson_starts, read_once, uniform_starts
 from sim.workload.contexts import ClosedLoop, Contexts, PoissonLoad, Wave
@@ -22,6 +22,21 @@ from sim.workload.sessions import SessionLoop
 
 _STREAMS: Final = 3
 """Independent random streams of a run: the generator of requests, the arrival of waves, the start of sessions."""
+
+
+class Warnings:
+    """What is said with the result; to be read after the run, which finds the malformed lines of a trace."""
+
+    def __init__(self) -> None:
+        self.known: list[str] = []
+        self.bad_lines: list[tuple[str, BadLines]] = []
+
+    def __iter__(self) -> Iterator[str]:
+        yield from self.known
+        for where, bad_lines in self.bad_lines:
+            summary = bad_lines.summary()
+            if summary is not None:
+                yield f"{where}: {summary}"
 
 
 class Loads:
@@ -41,7 +56,7 @@ class Loads:
     def __init__(self, scenario: Scenario) -> None:
         self._workload = scenario.workload
         self._seeds = np.random.SeedSequence(scenario.run.seed).spawn(_STREAMS)
-        self.warnings: list[str] = []
+        self.warnings = Warnings()
         stack_tokens = scenario.engine.chunk_tokens or scenario.transfer.chunk_tokens
         # By place among the phases: the trace, and how many of its blocks make a chunk.
         self._traces: dict[int, tuple[Trace, int]] = {}
@@ -55,7 +70,7 @@ class Loads:
             self._traces[index] = trace, count
             sizes[count * trace.block_tokens] = where
             if not trace.has_prefixes:
-                self.warnings.append(f"{where} says nothing about shared prefixes: no request can hit")
+                self.warnings.known.append(f"{where} says nothing about shared prefixes: no request can hit")
         if len(sizes) > 1:
             listed = " and ".join(f"{tokens} ({where})" for tokens, where in sizes.items())
             raise ScenarioError("workload.phases", f"chunks would differ: {listed} tokens; set engine.chunk_tokens")
@@ -63,24 +78,30 @@ class Loads:
 
     def _open(self, load: Load) -> Trace | None:
         if load.trace is not None:
-            return open_trace(Path(load.trace), load.format)
+            bad_lines = BadLines(skip=load.skip_bad_lines)
+            trace = open_trace(load.trace, load.format, bad_lines=bad_lines)
+            self.warnings.bad_lines.append((f"trace {trace.name}", bad_lines))
+            self.warnings.known += [f"trace {trace.name}: {note}" for note in getattr(trace, "notes", ())]
+            return trace
         synthetic = load.synthetic
         if synthetic is None:
             return None
         if load.is_fallback:
-            self.warnings.append(
-                "no trace given (--trace FILE): running synthetic chat with the statistics of the Mooncake "
-                "conversation trace instead"
+            self.warnings.known.append(
+                f"no trace given (--trace FILE): running the synthetic workload '{synthetic.generator}' instead"
             )
-        optional = {} if synthetic.session_rate_per_s is None else {"session_rate_per_s": synthetic.session_rate_per_s}
+        given = {
+            "requests": synthetic.requests,
+            "duration_s": synthetic.duration,
+            "sessions": synthetic.sessions,
+            "session_rate_per_s": synthetic.session_rate_per_s,
+            "block_tokens": synthetic.block_tokens,
+        }
         return GENERATORS.create(
             synthetic.generator,
             seed=int(self._seeds[0].generate_state(1)[0]),
-            requests=synthetic.requests,
-            duration_s=synthetic.duration,
             length_scale=synthetic.length_scale,
-            block_tokens=synthetic.block_tokens,
-            **optional,
+            **{name: value for name, value in given.items() if value is not None},
         ).trace()
 
     def phases(self) -> list[Phase]:

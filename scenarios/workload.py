@@ -12,21 +12,26 @@ _KINDS: Final = ("trace", "synthetic", "closed_loop", "wave", "poisson")
 
 
 class Synthetic(Part):
-    """A seeded generator of chat sessions, open loop; its length is a number of requests or a duration."""
+    """A seeded generator of sessions; its length is a number of requests or sessions, or a duration."""
 
     generator: str = Field(default="chat", description="Generator name, or package.module:Class.")
     requests: int | None = Field(default=None, ge=1, description="Stop after this many requests.")
+    sessions: int | None = Field(
+        default=None, ge=1, description="Stop after this many sessions, where it can count them."
+    )
     duration: Seconds | None = Field(default=None, gt=0, description="Stop at this time [s] of the generator's clock.")
     session_rate_per_s: float | None = Field(
         default=None, gt=0, description="New sessions a second; null: the generator's own rate."
     )
     length_scale: float = Field(default=1.0, gt=0, description="Factor on all prompt and output lengths.")
-    block_tokens: int = Field(default=512, ge=1, description="Tokens a block of the generated prefix chain.")
+    block_tokens: int | None = Field(
+        default=None, ge=1, description="Tokens a block of the generated prefix chain; null: the generator's own."
+    )
 
     @model_validator(mode="after")
     def _has_one_end(self) -> "Synthetic":
-        if (self.requests is None) == (self.duration is None):
-            raise refuse((), "give exactly one of requests and duration")
+        if sum(end is not None for end in (self.requests, self.duration, self.sessions)) != 1:
+            raise refuse((), "give exactly one of requests, duration and sessions")
         return self
 
 
@@ -110,13 +115,17 @@ class Load(Part):
         default=None, min_length=1, description="Trace file; null with a synthetic workload beside it: use that one."
     )
     format: str | None = Field(default=None, description="Format of the trace; null: found from the file.")
+    skip_bad_lines: bool = Field(
+        default=False,
+        description="Leave malformed lines of the trace out, and say how many; false: the first one ends the run.",
+    )
     rate_scale: float = Field(
         default=1.0, gt=0, description="Arrivals come this many times faster, in unchanged order."
     )
     limit: int | None = Field(
         default=None, ge=1, description="Take only this many requests of the trace or the generator."
     )
-    synthetic: Synthetic | None = Field(default=None, description="Open-loop synthetic requests.")
+    synthetic: Synthetic | None = Field(default=None, description="Synthetic requests.")
     sessions: Sessions | None = Field(
         default=None,
         description="Send the trace or the generator session by session, each turn after the last answer; null: every "
@@ -156,6 +165,8 @@ class Load(Part):
             raise refuse((), f"give exactly one of {allowed}; got {found}")
         if self.format is not None and "trace" not in self.model_fields_set:
             raise refuse(("format",), "is used with trace only")
+        if self.skip_bad_lines and "trace" not in self.model_fields_set:
+            raise refuse(("skip_bad_lines",), "is used with trace only")
         if given[0] not in {"trace", "synthetic"}:
             for key, default in (("rate_scale", 1.0), ("limit", None), ("sessions", None)):
                 if getattr(self, key) != default:

@@ -171,10 +171,7 @@ class RunCounts:
             del self._steps[strand]
             self._size -= run.stop - run.start
             return [run]
-        freed = self._change(steps, run, -1)
-        if not steps[1]:
-            del self._steps[strand]
-        return freed
+        return self._change(steps, run, -1)
 
     def absent(self, run: range) -> list[range]:
         """Return the parts of ``run`` that are counted 0 times, in the order of the run (which may descend)."""
@@ -254,5 +251,4 @@ def _split(bounds: list[int], counts: list[int], at: int) -> int:
 def _merge(bounds: list[int], counts: list[int], place: int) -> None:
     """Remove a bound whose two sides count the same."""
     del bounds[place]
-    if counts:
-        del counts[place - 1 if place else 0]
+    del counts[place - 1 if place else 0]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -84,8 +84,8 @@ class Simulation:
         As resolved, for the result.
     seed : int
         Seed of the run, for the result.
-    warnings : list of str
-        Said with the result.
+    warnings : iterable of str
+        Said with the result; read when the run is over.
     """
 
     clock: Clock
@@ -101,7 +101,7 @@ class Simulation:
     measurement: Measurement
     scenario: dict[str, Any]
     seed: int
-    warnings: list[str]
+    warnings: Iterable[str]
     _phase: int = -1
     _began: _Counters | None = None
     _ended: _Counters | None = None

@@ -5,7 +5,7 @@ import sys
 from typing import Any
 
 import typer
-from typer.core import TyperGroup
+from typer.core import TyperCommand, TyperGroup
 
 from models.errors import KvTierError
 
@@ -46,6 +46,17 @@ class KvTierGroup(TyperGroup):
         except BrokenPipeError:
             drop_stdout()
             raise typer.Exit(0) from None
+
+
+class GenerateCommand(TyperCommand):
+    """A verb whose help text ends with the names of the generators, looked up when it is shown."""
+
+    def format_epilog(self, ctx: Any, formatter: Any) -> None:
+        """Write the names."""
+        from sim.generators import GENERATORS
+
+        formatter.write_paragraph()
+        formatter.write_text(f"Generators: {', '.join(GENERATORS.names())}")
 
 
 def drop_stdout() -> None:

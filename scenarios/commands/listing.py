@@ -95,7 +95,7 @@ def _schedulers() -> Registry[Any]:
 
 
 def _generators() -> Registry[Any]:
-    from sim.synthetic import GENERATORS
+    from sim.generators import GENERATORS
 
     return GENERATORS
 

@@ -24,12 +24,13 @@ def run_scenario(
     *,
     trace: str | None,
     overrides: Sequence[str],
+    skip_bad_lines: bool,
     seed: int | None,
     out: str | None,
     as_json: bool,
 ) -> None:
     """Simulate a scenario and print its summary; warnings and progress go to stderr. Raises KvTierError."""
-    scenario = load_scenario(name_or_path, overrides=overrides, trace=trace, seed=seed)
+    scenario = load_scenario(name_or_path, overrides=overrides, trace=trace, skip_bad_lines=skip_bad_lines, seed=seed)
     from scenarios.build import simulate
     from sim.results.files import refuse_foreign
 

@@ -72,6 +72,12 @@ def open_trace(
     return reader.open(file, BadLines() if bad_lines is None else bad_lines)
 
 
+def detect_format(path: str | PathLike[str]) -> str:
+    """Return the name of the format in which a trace is written; raises what `open_trace` raises."""
+    file = spooled_input() if str(path) == "-" else Path(path)
+    return _detected(read_head(file), file)
+
+
 def _detected(head: Head, file: Path) -> str:
     for name in READERS.names():
         if READERS.create(name).sniff(head):

@@ -1,6 +1,6 @@
 """What a request trace is to the simulator: a name, a block size and a stream of records.
 
-This file does not read files (see `sim.traces.readers`) and draws no random numbers (see `sim.synthetic`).
+This file does not read files (see `sim.traces.readers`) and draws no random numbers (see `sim.generators`).
 """
 
 import math

@@ -154,6 +154,16 @@ def by_session(trace: Trace) -> SessionTrace:
     return trace if isinstance(trace, SessionTrace) else _GroupedRequests(trace=trace)
 
 
+def common_from(requests: int) -> float:
+    """Return above how many uses a block is common to much of a trace of so many requests (see `by_session`)."""
+    return max(_COMMON_SHARE * requests, _COMMON_REQUESTS)
+
+
+def with_session(trace: Trace) -> Iterator[tuple[int, TraceRecord]]:
+    """Yield the requests by arrival, as they stand in the trace, each with its session as `by_session` numbers them."""
+    return _GroupedRequests(trace=trace).with_session()
+
+
 @dataclass(slots=True, kw_only=True)
 class _SameTrace:
     """What a trace made of another one has in common with it."""
@@ -246,7 +256,7 @@ class _GroupedRequests:
     def records(self) -> Iterator[TraceRecord]:
         """Yield the requests as they stand in the trace, with session and pause filled in."""
         last_s: dict[int, float] = {}
-        for session_id, record in self._with_session():
+        for session_id, record in self.with_session():
             record.session_id = session_id
             if math.isnan(record.think_s) and session_id in last_s:
                 record.think_s = record.arrived_at_s - last_s[session_id]
@@ -272,7 +282,7 @@ class _GroupedRequests:
             starts_at_s = turns[0].arrived_at_s
             yield Session(session_id=session_id, starts_at_s=starts_at_s, streams=(stream,), requests=len(turns))
 
-    def _with_session(self) -> Iterator[tuple[int, TraceRecord]]:
+    def with_session(self) -> Iterator[tuple[int, TraceRecord]]:
         """Yield the requests by arrival, each with the number of its session."""
         requests = 0
         largest_id = NO_ID
@@ -288,7 +298,7 @@ class _GroupedRequests:
             for record in self.trace.records():
                 yield record.session_id if record.session_id != NO_ID else next(lone), record
             return
-        often = max(_COMMON_SHARE * requests, _COMMON_REQUESTS)
+        often = common_from(requests)
         common = {block_id for block_id, times in references.items() if times > often}
         del references
         yield from _inferred(self.trace.records(), common)

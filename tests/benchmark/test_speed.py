@@ -40,7 +40,7 @@ PARTS = {
     "sim/": "steps",
     **dict.fromkeys(("sim/transfers", "sim/clock"), "flows"),
     **dict.fromkeys(("sim/tiers", "sim/policies"), "tiers"),
-    **dict.fromkeys(("sim/traces", "sim/synthetic", "sim/workload"), "reading"),
+    **dict.fromkeys(("sim/traces", "sim/generators", "sim/workload"), "reading"),
     **dict.fromkeys(("sim/recording", "sim/results"), "recording"),
     "simpy/": "SimPy",
 }

@@ -111,6 +111,20 @@ class CountMachine(RuleBasedStateMachine):
             self.model.update(run)
 
     @precondition(lambda self: self.model)
+    @rule(data=st.data(), again=st.booleans())
+    def change_a_step(self, data: st.DataObject, again: bool) -> None:
+        """Count all of a step once more or less, or fill a gap between two of them."""
+        bounds, counts = data.draw(st.sampled_from(list(self.counts._steps.values())))
+        place = data.draw(st.integers(0, len(counts) - 1))
+        run = range(bounds[place], bounds[place + 1])
+        if len(run) > len(UNIVERSE):
+            return  # the gap between two windows
+        if again or not counts[place]:
+            self.add(run, 1)
+        else:
+            self.take_off(run)
+
+    @precondition(lambda self: self.model)
     @rule(data=st.data())
     def remove(self, data: st.DataObject) -> None:
         self.take_off(part_of(data, set(self.model)))
@@ -165,6 +179,15 @@ TestRunCountsAgainstACounter = CountMachine.TestCase
 TestRunSetAgainstASet.settings = TestRunCountsAgainstACounter.settings = settings(
     max_examples=150, stateful_step_count=30, deadline=None
 )
+
+
+def test_filling_a_gap_between_what_is_counted_twice() -> None:
+    counts = RunCounts()
+    for run in (range(3), range(3), range(5, 8), range(5, 8), range(3, 5)):
+        counts.add(run)
+    assert members(counts) == set(range(8))
+    assert counts.remove(range(3, 5)) == [range(3, 5)]
+    assert members(counts) == {0, 1, 2, 5, 6, 7}
 
 
 @given(st.lists(stretches(), max_size=8))

@@ -39,6 +39,7 @@ class TierMachine(RuleBasedStateMachine):
         self.pending: list[Runs] = []
         self.leaving: list[Runs] = []
         self.saved: set[int] = set()
+        self.doomed: set[int] = set()  # dropped while pinned
         self.private_units = 0
         self.removed: list[int] = []
         self.tier.on_removed = lambda removed: self.removed.extend(flat(removed))
@@ -62,6 +63,7 @@ class TierMachine(RuleBasedStateMachine):
             assert not self.pins[key]
             self.order.remove(key)
             self.saved.discard(key)
+            self.doomed.discard(key)
         self.removed.clear()
 
     @property
@@ -153,6 +155,7 @@ class TierMachine(RuleBasedStateMachine):
             chunks = data.draw(some_of(mine, max_size=4))
             self.tier.unpin(chunks)
             self.pins -= Counter(flat(chunks))
+            assert self.removed == [key for key in flat(chunks) if key in self.doomed and not self.pins[key]]
             self.forget_removed()
 
     @precondition(lambda self: self.leaving)
@@ -170,6 +173,7 @@ class TierMachine(RuleBasedStateMachine):
         going = [key for key in flat(chunks) if key in self.order and not self.pins[key]]
         self.tier.drop(chunks)
         assert self.removed == going
+        self.doomed.update(key for key in flat(chunks) if key in self.order and self.pins[key])
         self.forget_removed()
 
     @invariant()

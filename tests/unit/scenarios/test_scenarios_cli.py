@@ -167,7 +167,10 @@ def test_bad_input_is_exit_code_2_and_one_line(small, capsys, arguments, line) -
     assert line in err
 
 
-@pytest.mark.parametrize("verb", ["", "run", "trace", "trace info", "list", "show"])
+@pytest.mark.parametrize(
+    "verb",
+    ["", "run", "trace", "trace info", "trace convert", "trace sample", "trace generate", "list", "show"],
+)
 def test_every_help_text_shows_an_example(capsys, verb) -> None:
     assert cli.main([*verb.split(), "--help"]) == 0
     assert f"Example: kvtier {verb}".strip() in capsys.readouterr().out

@@ -82,7 +82,7 @@ IN_FILE = [
     (
         SYNTHETIC,
         "  limit: 3",
-        ":12: workload: give exactly one of trace, synthetic, closed_loop, wave, phases; got none",
+        ":12: workload: give exactly one of trace, synthetic, closed_loop, wave, poisson, phases; got none",
     ),
     (SYNTHETIC, f"{SYNTHETIC}\n  {WAVE}", ":12: workload: give exactly one of "),
     (SYNTHETIC, f"  {WAVE}\n  rate_scale: 2", ":14: workload.rate_scale: is used with trace and synthetic only"),
@@ -95,7 +95,7 @@ IN_FILE = [
         "  synthetic: {generator: chatt, requests: 1}",
         ":13: workload.synthetic.generator: unknown synthetic workload",
     ),
-    (SYNTHETIC, "  synthetic: {}", ":13: workload.synthetic: give exactly one of requests and duration"),
+    (SYNTHETIC, "  synthetic: {}", ":13: workload.synthetic: give exactly one of requests, duration and sessions"),
     (SYNTHETIC, "  synthetic: {requests: 1, duration: 1 s}", ":13: workload.synthetic: give exactly one of"),
     (SYNTHETIC, "  wave: {requests: 8, prompt_tokens: 1}", ":13: workload.wave.output_tokens: is missing"),
     (
@@ -215,7 +215,9 @@ def test_a_wrong_override_is_named(small, override: str, message: str) -> None:
 def test_an_index_outside_a_list(write) -> None:
     path = write((SYNTHETIC, f"  phases: [{{name: a, {WAVE}}}]"))
     for index in ("1", "first", "-1"):
-        with pytest.raises(ScenarioError, match=rf"workload.phases is a list of 1; '{index}' must be an index below 1"):
+        with pytest.raises(
+            ScenarioError, match=rf"workload.phases is a list; '{index}' must be one of: a, an index below 1"
+        ):
             load_scenario(path, overrides=[f"workload.phases.{index}.name=b"])
 
 

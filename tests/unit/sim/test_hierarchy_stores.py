@@ -120,12 +120,13 @@ def written_back(node: Node, upper: Tier, lower: AttachedTier, *, keeps_views: b
     upper.spill = hierarchy.write_back(upper, lower, keeps_views=keeps_views).spill
 
 
-def test_victims_are_saved_below_before_they_go() -> None:
+@pytest.mark.parametrize(("below", "saved"), [(2, 1), (1, 2)])
+def test_victims_are_saved_below_before_they_go(below: int, saved: int) -> None:
     node = Node()
-    hbm, drive = pool("hbm", 0, 3, [1, 2, 3]), pool("drive", 2, 9, [2])
+    hbm, drive = pool("hbm", 0, 3, [1, 2, 3]), pool("drive", 2, 9, [below])
     written_back(node, hbm, node.drive(drive))
-    assert not hbm.take(2)  # 2 is below already and goes at once; 1 has to be saved
-    assert members(hbm.ready) == {1, 3}
+    assert not hbm.take(2)  # what is below already goes at once; the other has to be saved
+    assert members(hbm.ready) == {saved, 3}
     hbm.wait_for_room(node.note("room"))
     assert node.run()["room"] == pytest.approx(0.1)
     assert members(hbm.ready) == {3}
@@ -351,6 +352,20 @@ def test_a_filter_that_admits_something_else_is_named(answer: Runs) -> None:
     hierarchy = node.hierarchy(node.drive(drive, gate=gate, fed_from_staging=False), staging=None)
     with pytest.raises(InvariantError, match=r"admission filter '.*:.*Odd' breaks its contract: it admits range"):
         hierarchy.stores.store(1, runs(1, 2), node.note("never"))
+
+
+def test_what_two_views_above_have_of_one_chunk_is_saved_once() -> None:
+    node = Node()
+    views = [1 + (3 << KEY_BITS), 1 + (5 << KEY_BITS)]
+    dram, drive = pool("dram", 1, 2, views), pool("drive", 2, 9)
+    written_back(node, dram, node.drive(drive))
+    assert not dram.take(2)
+    assert flat(dram.ready.runs()) == views[1:]  # the one used last is saved, the other went at once
+    node.run()
+    assert members(drive.ready) == {1}
+    assert drive.write_bytes == CHUNK
+    assert dram.take(2)
+    check(drive)
 
 
 # The page cache ------------------------------------------------------------------------------------------------------

@@ -52,11 +52,12 @@ def test_a_run_loses_the_end_that_entered_first(tail_first: bool, goes: int) -> 
     assert len(t.ready) == 2
 
 
+@pytest.mark.parametrize("chain", [[1, 2, 3], [1, 2, 20], [30, 20, 10]], ids=["one run", "two runs", "three runs"])
 @pytest.mark.parametrize("tail_first", [False, True])
-def test_after_a_touch_the_head_stays_longest(tail_first: bool) -> None:
-    t = holding([1, 2, 3], 3, tail_first=tail_first)
-    t.touch(runs(1, 2, 3))
-    for key, gone in ((7, 3), (8, 2), (9, 1)):
+def test_after_a_touch_the_head_stays_longest(tail_first: bool, chain: list[int]) -> None:
+    t = holding(chain, 3, tail_first=tail_first)
+    t.touch(runs(*chain))
+    for key, gone in zip((7, 8, 9), reversed(chain), strict=True):
         assert gone in t.ready
         t.reserve(runs(key))
         assert gone not in t.ready
@@ -103,6 +104,19 @@ def test_a_chunk_dropped_while_pinned_goes_with_its_last_pin() -> None:
     assert gone == [3, 2, 1]
     assert t.dropped_chunks == 3
     t.check()
+
+
+def test_a_chunk_that_was_dropped_and_comes_back_stays() -> None:
+    t = holding([1, 2, 3])
+    t.pin(runs(2))
+    t.drop(runs(1, 2, 3))
+    t.unpin(runs(2))
+    assert not t.ready
+    t.reserve(runs(1, 2, 3))
+    t.arrive(runs(1, 2, 3))
+    t.pin(runs(1, 2, 3))
+    t.unpin(runs(1, 2, 3))
+    assert members(t.ready) == {1, 2, 3}
 
 
 def test_adopting_takes_no_units_and_pins_only_what_is_new() -> None:

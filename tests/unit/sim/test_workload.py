@@ -5,7 +5,7 @@ import pytest
 from engine_kit import prepared, scenario, serve, table
 
 from models.errors import ScenarioError
-from sim.synthetic import ChatGenerator
+from sim.generators.chat import ChatGenerator
 from sim.traces.record import TraceRecord
 from sim.workload.contexts import ClosedLoop, Contexts, Wave
 from sim.workload.open_loop import OpenLoop, blocks_per_chunk
