@@ -8,7 +8,7 @@ from models.errors import ScenarioError
 from scenarios.choices import create
 from scenarios.schema import Scenario
 from scenarios.tier_spec import TierSpec
-from scenarios.topology.parts import Geometry, Part, Places
+from scenarios.topology.parts import Engines, Part, Places
 from sim.policies.base import EVICTION, EvictionPolicy
 from sim.policies.leaf import constrain_to_leaves
 from sim.prefix_tree import KEY_BITS, PrefixTree
@@ -22,10 +22,10 @@ class Pools:
 
     Parameters
     ----------
-    scenario, sizes, places, parts
+    scenario, engines, places, parts
         What they follow from.
-    hbm_bytes : int
-        KV cache in HBM of one replica [B].
+    decode : Engines or None
+        The replicas that only decode.
 
     Raises
     ------
@@ -34,14 +34,21 @@ class Pools:
     """
 
     def __init__(
-        self, scenario: Scenario, sizes: Geometry, places: Places, parts: Sequence[Part], hbm_bytes: int
+        self,
+        scenario: Scenario,
+        engines: Engines,
+        places: Places,
+        parts: Sequence[Part],
+        decode: Engines | None = None,
     ) -> None:
         self._scenario = scenario
-        self._sizes = sizes
+        self._sizes = engines.sizes
         self._places = places
         self._parts = parts
         self.prefixes = PrefixTree()
-        self.hbm = [self._hbm_pool(hbm_bytes) for _ in range(places.replicas)]
+        self.hbm = [self._hbm_pool(engines) for _ in range(places.replicas)]
+        if decode is not None:
+            self.hbm += [self._hbm_pool(decode) for _ in places.decoding]
         self._below: dict[str, dict[int, Tier]] = {}
         self._write_caches: dict[str, dict[int, WriteCache]] = {}
         for part in parts:
@@ -108,12 +115,11 @@ class Pools:
     def _parent_of(self, spec: TierSpec) -> ParentOf | None:
         return self.prefixes.parent if spec.structure == "leaf_constrained" else None
 
-    def _hbm_pool(self, hbm_bytes: int) -> Tier:
-        spec = self._scenario.tiers["hbm"]
-        sizes = self._sizes
+    def _hbm_pool(self, engines: Engines) -> Tier:
+        spec, sizes = self._scenario.tiers["hbm"], engines.sizes
         blocks_per_chunk = sizes.chunk_tokens // sizes.block_tokens
         unit_bytes = sizes.chunk_bytes * sizes.replication / blocks_per_chunk
-        units = int(hbm_bytes // unit_bytes)
+        units = int(engines.hbm_bytes // unit_bytes)
         if units < blocks_per_chunk:
             raise ScenarioError("tiers.hbm", f"holds {units} blocks of {sizes.block_tokens} tokens; not even one chunk")
         return Tier(

@@ -147,7 +147,7 @@ class Replica:
         """Count a request that the router has sent here: the next one must not find this replica idle meanwhile."""
         self.outstanding_requests += 1
         self.outstanding_tokens += request.prompt_tokens
-        self._scheduler.waiting_prefill_tokens += request.target
+        self._scheduler.waiting_prefill_tokens += 1 if request.comes_over else request.target
 
     def enqueue(self, request: Request) -> None:
         """Take an expected request into the waiting queue, once the front end has let it through."""
@@ -233,12 +233,18 @@ class Replica:
         """Load a request while others run; it joins the step that begins next after that."""
         began_s = self._clock.now_s
 
-        def loaded() -> None:
-            if not request.generated:
-                request.load_s += self._clock.now_s - began_s
+        def joins() -> None:
             self._scheduler.loaded.append(request)
             self._poke()
 
+        def loaded() -> None:
+            if not request.generated:
+                request.load_s += self._clock.now_s - began_s
+            joins()
+
+        if request.comes_over and request.handover is not None:
+            request.handover.pull(request.request_id, self.index, joins)
+            return
         self._transfers.load(request, segments, loaded)
 
     # The forward pass ------------------------------------------------------------------------------------------------
@@ -256,7 +262,7 @@ class Replica:
         now = self._clock.now_s
         self._forward_began_s = now
         step_s = self._batch.mixed_step_s(self._scheduler.work)
-        if self._batch.n:
+        if self._batch.n and not all(request.comes_over for request, _, _ in self._scheduler.work):
             step_s *= self.settings.mixed_step_factor
         self.compute_s += step_s
         self._clock.at(now + step_s, _EDGE + self.index, self._on_forward_end)
@@ -313,6 +319,12 @@ class Replica:
             self._free(request)
         if self.on_end is not None:
             self.on_end(request)
+
+    def handed_over(self, request: Request) -> None:
+        """Note that the KV of an ended request has arrived where it is decoded."""
+        request.stores_under_way -= 1
+        if not request.stores_under_way:
+            self._free(request)
 
     def _free(self, request: Request) -> None:
         self._blocks.free(request)

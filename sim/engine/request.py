@@ -4,8 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from math import nan
+from typing import TYPE_CHECKING
 
 from sim.runs import Chain, Runs
+
+if TYPE_CHECKING:
+    from sim.engine.handover import Handover
 
 
 class Request:
@@ -34,12 +38,14 @@ class Request:
         "adopted",
         "arrived_at_s",
         "chunks",
+        "comes_over",
         "compute_s",
         "computed",
         "computed_prompt_tokens",
         "ended",
         "first_token_at_s",
         "generated",
+        "handover",
         "held",
         "hit_tokens",
         "largest_gap_s",
@@ -100,6 +106,11 @@ class Request:
         self.to_store: Runs = chunks.runs
         """Chunks to write through once the prompt is in HBM."""
         self.stores_under_way = 0
+        """Transfers that read its blocks, or will: an ended request keeps them until then."""
+        self.handover: Handover | None = None
+        """How its prompt comes here, where another replica has computed it."""
+        self.comes_over = False
+        """Whether its prompt is handed over (after a preemption it is computed here)."""
         self.ended = False
         self.position_offset = 0
         """While decoding: its context is the replica's tick plus this."""

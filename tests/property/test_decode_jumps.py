@@ -54,7 +54,9 @@ costs = st.one_of(
 instants = st.one_of(st.integers(0, 400).map(lambda n: n * 2.0**-7), st.floats(0.0, 3.0))
 prompts = st.sampled_from([[100 * family + i for i in range(8)] for family in range(3)] + [None])
 rows = st.lists(
-    st.builds(Row, instants, st.integers(1, 200), st.integers(0, 120), prompts, st.none()), min_size=1, max_size=12
+    st.builds(Row, instants, st.integers(1, 200), st.integers(0, 120), prompts, st.none(), st.none()),
+    min_size=1,
+    max_size=12,
 )
 
 

@@ -82,6 +82,7 @@ ELSEWHERE = {
     "engine.step_times": "below",
     "engine.tokenize_batch_wait": "below",
     "cluster.accelerator": "below",
+    "cluster.decode": "tests/unit/sim/test_knobs_decode.py",
     "cluster.router": "tests/property/test_runs.py",
     "cluster.replicas_per_node": "tests/unit/sim/test_knobs_tiers.py",
     "cluster.host_link": "tests/unit/sim/test_knobs_tiers.py",
