@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import gc
 from bisect import bisect_right
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from itertools import accumulate
 from random import Random
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
 
@@ -22,11 +22,13 @@ from scenarios.choices import create
 from scenarios.loader import resolved
 from scenarios.loads import Loads
 from scenarios.schema import Engine, Scenario
-from scenarios.topology import Geometry, Topology, geometry
+from scenarios.topology import Engines, Geometry, Topology, geometry
 from scenarios.topology.known import known_future, prepare_policies
 from sim.clock import Clock
 from sim.cluster import Cluster
+from sim.disaggregation import DecodePool
 from sim.engine.front_end import FrontEndSettings
+from sim.engine.handover import Handovers
 from sim.engine.replica import Replica
 from sim.engine.settings import EngineSettings
 from sim.engine.vllm_defaults import engine_defaults
@@ -41,6 +43,7 @@ from sim.workload.phases import Phase
 _ROUTER_STREAM: Final = 1 << 16
 """Random streams, by spawn key; those of the workload are counted from 0."""
 _PRIORITY_STREAM: Final = _ROUTER_STREAM + 1
+_DECODE_ROUTER_STREAM: Final = _ROUTER_STREAM + 2
 
 
 def simulate(scenario: Scenario, *, progress: Progress | None = None) -> SimulationResult:
@@ -77,19 +80,23 @@ def build(scenario: Scenario) -> Simulation:
     settings, hbm_bytes = _engine(scenario, llm, accelerator, sizes)
     cost = _step_times(scenario, llm, accelerator)
     prefill_s = partial(prefill_time_s, cost, budget=settings.max_num_batched_tokens, window_tokens=llm.window_tokens)
-    topology = Topology(scenario, accelerator, sizes, hbm_bytes, prefill_s)
+    engines = Engines(accelerator=accelerator, sizes=sizes, hbm_bytes=hbm_bytes)
+    decoding = _decoding(scenario, llm, loads.chunk_tokens)
+    topology = Topology(scenario, engines, prefill_s, decoding and decoding.engines)
     clock = Clock()
     network, meter = topology.network(clock)
     pools = topology.pools()
-    transfers, log, occupancy = TransferLog(list(pools)), RequestLog(list(pools)), OccupancyLog(list(pools))
+    transfers, occupancy = TransferLog(list(pools)), OccupancyLog(list(pools))
+    log = RequestLog(list(pools), disaggregated=decoding is not None)
     intervals = TokenIntervals()
     hierarchies = topology.hierarchies(clock, network, transfers)
+    n_entries = scenario.cluster.replicas
     replicas = [
         Replica(
             index=index,
             clock=clock,
-            settings=settings,
-            cost=cost,
+            settings=settings if decoding is None or index < n_entries else decoding.settings,
+            cost=cost if decoding is None or index < n_entries else decoding.cost,
             hbm=pool,
             hierarchy=hierarchy,
             intervals=intervals,
@@ -99,9 +106,11 @@ def build(scenario: Scenario) -> Simulation:
         )
         for index, (pool, hierarchy) in enumerate(zip(topology.hbm, hierarchies, strict=True))
     ]
+    handovers = Handovers(clock=clock, network=network, log=transfers, legs=topology.handover_legs(network))
     cluster = Cluster(
         clock=clock,
-        replicas=replicas,
+        replicas=replicas[:n_entries],
+        decode=_decode_pool(scenario, replicas[n_entries:], handovers),
         router=create(ROUTING, scenario.cluster.router, random=_random(scenario, _ROUTER_STREAM)),
         front_end=_front_end(scenario.engine),
         log=log,
@@ -122,7 +131,8 @@ def build(scenario: Scenario) -> Simulation:
         ),
         future=known_future(phases, lambda: cluster.submitted),
     )
-    caveats = {llm.name: llm.caveats, accelerator.name: accelerator.caveats} | topology.caveats
+    accelerators = [accelerator] if decoding is None else [accelerator, decoding.engines.accelerator]
+    caveats = {llm.name: llm.caveats} | {gpu.name: gpu.caveats for gpu in accelerators} | topology.caveats
     loads.warnings.known += _caveat_lines(caveats.items())
     return Simulation(
         clock=clock,
@@ -135,11 +145,40 @@ def build(scenario: Scenario) -> Simulation:
         intervals=intervals,
         process_tiers=topology.process_tiers(),
         loading_links=topology.loading_links(),
+        handover_links=topology.handover_links(),
         measurement=_measurement(scenario, phases),
         scenario=resolved(scenario),
         seed=scenario.run.seed,
         warnings=loads.warnings,
     )
+
+
+class _Decoding(NamedTuple):
+    """The replicas that only decode."""
+
+    engines: Engines
+    settings: EngineSettings
+    cost: StepCost | StepTable
+
+
+def _decoding(scenario: Scenario, llm: Llm, chunk_tokens: int) -> _Decoding | None:
+    """Return what the replicas are that only decode, if any do: as the others but for what the scenario says."""
+    if scenario.cluster.decode is None:
+        return None
+    theirs = scenario.model_copy(update={"cluster": scenario.cluster.decoding()})
+    accelerator = load_accelerator(theirs.cluster.accelerator)
+    sizes = geometry(theirs, llm, chunk_tokens)
+    settings, hbm_bytes = _engine(theirs, llm, accelerator, sizes)
+    engines = Engines(accelerator=accelerator, sizes=sizes, hbm_bytes=hbm_bytes)
+    return _Decoding(engines, settings, _step_times(theirs, llm, accelerator))
+
+
+def _decode_pool(scenario: Scenario, replicas: Sequence[Replica], handovers: Handovers) -> DecodePool | None:
+    spec = scenario.cluster.decode
+    if spec is None:
+        return None
+    router = create(ROUTING, spec.router, random=_random(scenario, _DECODE_ROUTER_STREAM))
+    return DecodePool(replicas=replicas, router=router, handovers=handovers)
 
 
 def _random(scenario: Scenario, *stream: int) -> Random:

@@ -24,6 +24,9 @@ def check_names(scenario: Scenario) -> Iterator[Problem]:
     for key, link in (("host_link", cluster.host_link), ("nic", cluster.nic), ("switch", cluster.switch)):
         if link is not None:
             yield from _tried(["cluster", key], partial(load_link, link))
+    if cluster.decode is not None and cluster.decode.accelerator is not None:
+        path: Path = ["cluster", "decode", "accelerator"]
+        yield from _tried(path, partial(load_accelerator, cluster.decode.accelerator))
     yield from _registered_names(scenario)
     for name, tier in scenario.tiers.items():
         if tier.transport is not None:
@@ -39,6 +42,8 @@ def _registered_names(scenario: Scenario) -> Iterator[Problem]:
     from sim.policies.placement import writes_of
 
     yield from choices.problems(ROUTING, scenario.cluster.router, ["cluster", "router"])
+    if scenario.cluster.decode is not None:
+        yield from choices.problems(ROUTING, scenario.cluster.decode.router, ["cluster", "decode", "router"])
     yield from choices.problems(SCHEDULING, scenario.engine.scheduling, ["engine", "scheduling"])
     yield from _transfer_problems(scenario)
     for name, tier in scenario.tiers.items():

@@ -18,6 +18,42 @@ from scenarios.workload import Workload
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]*")
 
 
+class DecodePool(Part):
+    """Replicas that only decode; those of the cluster then only compute prompts, and hand their KV over."""
+
+    replicas: int = Field(default=1, ge=1, description="Engines that decode.")
+    accelerator: str | None = Field(
+        default=None, min_length=1, description="Catalogue name or path of an entry; null: the cluster's."
+    )
+    tensor_parallel: int | None = Field(
+        default=None, ge=1, description="GPUs that share each layer of a decoding replica; null: as the others."
+    )
+    pipeline_parallel: int | None = Field(
+        default=None,
+        ge=1,
+        description="Stages that the layers of a decoding replica are spread over; null: as the others.",
+    )
+    nodes: Literal["own", "shared"] = Field(
+        default="own",
+        description="own: on other nodes than those that prefill; shared: on the same, from the first on.",
+    )
+    replicas_per_node: int = Field(default=1, ge=1, description="Decoding replicas that share the links of one node.")
+    router: Choice = Field(
+        default="least-loaded",
+        description="Which of them decodes a request, or package.module:Class; {name: {parameter: value}} sets more.",
+    )
+    handover_software: Seconds = Field(
+        default=0.0, description="Software time before the first byte of each prompt that is handed over [s]."
+    )
+
+    @model_validator(mode="after")
+    def _fills_a_node(self) -> "DecodePool":
+        if self.replicas_per_node > self.replicas:
+            problem = f"is {self.replicas_per_node}; must be at most cluster.decode.replicas ({self.replicas})"
+            raise refuse(("replicas_per_node",), problem)
+        return self
+
+
 class Cluster(Part):
     """The accelerators, how a replica is laid over them, and how requests find a replica."""
 
@@ -40,12 +76,27 @@ class Cluster(Part):
         default="round-robin", description="Router name, or package.module:Class; {name: {parameter: value}} sets more."
     )
 
+    decode: DecodePool | None = Field(
+        default=None, description="Prefill/decode disaggregation: the replicas that decode; null: all do both."
+    )
+
     @model_validator(mode="after")
     def _fills_a_node(self) -> "Cluster":
         if self.replicas_per_node > self.replicas:
             problem = f"is {self.replicas_per_node}; must be at most cluster.replicas ({self.replicas})"
             raise refuse(("replicas_per_node",), problem)
         return self
+
+    def decoding(self) -> "Cluster":
+        """Return this cluster with the replicas of :attr:`decode` in place of its own; AssertionError without any."""
+        pool = self.decode
+        assert pool is not None
+        own = {
+            "accelerator": pool.accelerator or self.accelerator,
+            "tensor_parallel": pool.tensor_parallel or self.tensor_parallel,
+            "pipeline_parallel": pool.pipeline_parallel or self.pipeline_parallel,
+        }
+        return self.model_copy(update=own | {"replicas": pool.replicas, "replicas_per_node": pool.replicas_per_node})
 
 
 class Engine(Part):

@@ -29,6 +29,8 @@ def check_books(cluster: Cluster, network: FlowNetwork, meter: LinkMeter) -> Non
         message = f"{cluster.open_requests} of {cluster.submitted} requests never ended"
         raise InvariantError(message)
     check_requests(cluster.log.columns(), cluster.submitted)
+    if cluster.decode is not None:
+        cluster.decode.check()
     for pools in cluster.tiers.values():
         for tier in pools:
             tier.check()
@@ -48,7 +50,7 @@ def check_requests(requests: Columns, submitted: int) -> None:
     """Check the table of ended requests.
 
     Every request ended exactly once; the prompt of one that was never preempted is its hit tokens and its computed
-    tokens; no part of a TTFT is negative.
+    tokens; where others decode, its KV was handed over; no part of a TTFT is negative.
 
     Raises
     ------
@@ -71,8 +73,19 @@ def check_requests(requests: Columns, submitted: int) -> None:
             f"request {ids[row]}: {requests['prompt_tokens'][row]} prompt tokens, but {counted[row]} hit or computed"
         )
         raise InvariantError(message)
+    if "decode_replica" in requests:
+        decoded = served & (requests["output_tokens"] > 0)
+        tokens = requests["handover_tokens"]
+        arrived = (requests["decode_replica"] >= 0) & (tokens > 0) & (tokens <= requests["prompt_tokens"])
+        wrong = np.flatnonzero(decoded & ~arrived)
+        if wrong.size:
+            row = wrong[0]
+            message = f"request {ids[row]}: {tokens[row]} of {requests['prompt_tokens'][row]} tokens were handed over"
+            raise InvariantError(message)
     rounding_s = _ROUNDINGS * np.spacing(np.where(served, requests["finished_at_s"], 1.0))
-    for name in ("queue_s", "load_s", "compute_s", "other_s"):
+    for name in ("queue_s", "load_s", "compute_s", "other_s", "handover_s", "decode_queue_s"):
+        if name not in requests:
+            continue  # of a disaggregated cluster only
         wrong = np.flatnonzero(served & ~(requests[name] >= -rounding_s))
         if wrong.size:
             message = f"request {ids[wrong[0]]}: {name} of its TTFT is {requests[name][wrong[0]]}"

@@ -8,6 +8,7 @@ from math import nan
 
 from models.errors import InvariantError
 from sim.clock import Clock
+from sim.disaggregation import DecodePool
 from sim.engine.front_end import FrontEnd, FrontEndSettings
 from sim.engine.replica import Replica
 from sim.engine.request import Request
@@ -28,7 +29,7 @@ class Cluster:
     clock : Clock
         Time.
     replicas : sequence of Replica
-        The engines.
+        The engines that requests are sent to.
     router : RoutingPolicy
         Chooses one for each request.
     front_end : FrontEndSettings
@@ -43,6 +44,8 @@ class Cluster:
         Names the chunks of all prompts.
     priority_of : callable or None
         Returns the priority of a session, or of a request that has none, by its number; None: all are alike.
+    decode : DecodePool or None
+        Who decodes, where ``replicas`` only prefill.
     """
 
     def __init__(
@@ -57,10 +60,15 @@ class Cluster:
         tiers: Mapping[str, Sequence[Tier]],
         prefixes: PrefixTree,
         priority_of: Callable[[int], int] | None = None,
+        decode: DecodePool | None = None,
     ) -> None:
         self.clock = clock
         self.replicas = list(replicas)
-        for place, replica in enumerate(self.replicas):
+        self.decode = decode
+        self.pools = [self.replicas] if decode is None else [self.replicas, decode.replicas]
+        """The engines by what they do: all of them, or those that prefill and those that decode."""
+        self.engines = [replica for pool in self.pools for replica in pool]
+        for place, replica in enumerate(self.engines):
             replica.on_end = partial(self._end, place)
         self.tiers = tiers
         self.log = log
@@ -118,17 +126,19 @@ class Cluster:
         self.submitted += 1
         limit = self._max_model_len
         too_long = limit is not None and prompt_tokens + output_tokens > limit
-        if too_long or not self.replicas[0].fits(request):
+        if too_long or not all(pool[0].fits(request) for pool in self.pools):
             self._reject(request)
             return
+        if self.decode is not None and output_tokens:
+            request = self.decode.split(request)
         if replica is None:
             replica = self._router.choose(request, self.replicas)
             if replica not in self._indexes:
                 name = type(self._router).__qualname__
                 raise InvariantError(f"router {name}: choose() must return the index of a replica; got {replica!r}")
-        self._hand_over(request, replica)
+        self._send(request, replica)
 
-    def _hand_over(self, request: Request, index: int) -> None:
+    def _send(self, request: Request, index: int) -> None:
         engine = self.replicas[index]
         engine.expect(request)
         self._front_ends[index].take(request.prompt_tokens, lambda: engine.enqueue(request))
@@ -140,7 +150,11 @@ class Cluster:
         self._ended(request)
 
     def _end(self, replica: int, request: Request) -> None:
-        """Write down a request that a replica has served."""
+        """Write down a request that a replica has served, or see to its second half."""
+        if self.decode is not None:
+            engine = self.engines[replica]
+            if self.decode.take_over(request, engine, engine.handed_over):
+                return
         now = self.clock.now_s
         self.completed += 1
         self._write_down(request, replica, COMPLETED, now)
@@ -150,6 +164,11 @@ class Cluster:
         self._ended(request)
 
     def _write_down(self, request: Request, replica: int, state: int, finished_at_s: float) -> None:
+        handed_over: tuple[float, ...] = ()
+        if self.decode is not None:
+            handed_over = self.decode.finish(request)
+            if request.handover is not None:
+                replica = request.handover.source
         self.log.append(
             request.request_id,
             request.session_id,
@@ -170,6 +189,7 @@ class Cluster:
             request.largest_gap_s,
             request.hit_tokens,
             request.load_tier_s,
+            handed_over,
         )
 
     def _ended(self, request: Request) -> None:
@@ -181,7 +201,7 @@ class Cluster:
     def sample(self) -> None:
         """Note how full every tier is."""
         now = self.clock.now_s
-        for replica in self.replicas:
+        for replica in self.engines:
             replica.catch_up()
         for index, pools in enumerate(self.tiers.values()):
             self._occupancy.sample(index, now, sum(pool.used_bytes for pool in pools))

@@ -58,9 +58,8 @@ class _Counters:
     at_s: float
     busy_s: list[float]
     link_bytes: list[list[float]]
-    compute_s: float
-    load_stall_s: float
-    room_wait_s: float
+    spent_s: list[tuple[float, float, float]]
+    """By pool of engines: compute, stalls for loads, and waits for room."""
     tiers: dict[str, dict[str, float]]
 
 
@@ -78,6 +77,8 @@ class Simulation:
         Tiers whose index lives in the engines' processes (HBM among them).
     loading_links : mapping
         By tier: names of the links that its loads cross.
+    handover_links : sequence of str
+        Names of the links that prompts cross from one replica to another.
     measurement : Measurement
         What counts.
     scenario : dict
@@ -98,6 +99,7 @@ class Simulation:
     intervals: TokenIntervals
     process_tiers: frozenset[str]
     loading_links: Mapping[str, Sequence[str]]
+    handover_links: Sequence[str]
     measurement: Measurement
     scenario: dict[str, Any]
     seed: int
@@ -119,9 +121,7 @@ class Simulation:
         began = time.perf_counter()
         if progress is not None:
             self._watch(progress)
-        unmeasured = TokenIntervals()
-        for replica in self.cluster.replicas:
-            replica.intervals = unmeasured
+        self._set_intervals(TokenIntervals())
         if self.measurement.phase is None:
             self.clock.at(self.measurement.warmup_s, ARRIVAL - 1, lambda _: self._begin_window())
         self._begin_phase(0)
@@ -179,11 +179,10 @@ class Simulation:
         self._set_intervals(self.intervals)
 
     def _set_intervals(self, intervals: TokenIntervals) -> None:
-        for replica in self.cluster.replicas:
+        for replica in self.cluster.engines:
             replica.intervals = intervals
 
     def _counters(self) -> _Counters:
-        replicas = self.cluster.replicas
         tiers = {
             name: {
                 "read_bytes": sum(t.read_bytes for t in pools),
@@ -197,9 +196,14 @@ class Simulation:
             self.clock.now_s,
             self.network.busy_until_now(),
             self.network.link_bytes_until_now(),
-            sum(r.compute_s for r in replicas),
-            sum(r.load_stall_s for r in replicas),
-            sum(r.room_wait_s for r in replicas),
+            [
+                (
+                    sum(r.compute_s for r in replicas),
+                    sum(r.load_stall_s for r in replicas),
+                    sum(r.room_wait_s for r in replicas),
+                )
+                for replicas in self.cluster.pools
+            ],
             tiers,
         )
 
@@ -216,6 +220,7 @@ class Simulation:
             )
         from_s, to_s = measured_window(requests, measured)
         events = self.clock.events_scheduled()
+        pools = self._replica_time(began, ended)
         recorded = Recorded(
             requests=requests,
             measured=measured,
@@ -223,7 +228,9 @@ class Simulation:
             tiers=self._tier_figures(began, ended),
             links=self._link_figures(began, ended, from_s, to_s),
             loading_links=self.loading_links,
-            replica_time=self._replica_time(began, ended),
+            handover_links=self.handover_links,
+            replica_time=pools[0],
+            decode_time=pools[1] if len(pools) > 1 else None,
             wall_s=wall_s,
             events=events,
             warnings=[*self.warnings, *self._notes(requests)],
@@ -277,15 +284,27 @@ class Simulation:
             for index, link in enumerate(self.network.links)
         }
 
-    def _replica_time(self, began: _Counters, ended: _Counters) -> ReplicaTime:
-        total_s = (ended.at_s - began.at_s) * len(self.cluster.replicas)
-        if total_s <= 0.0:
-            return ReplicaTime(compute_fraction=0.0, load_stall_fraction=0.0)
-        return ReplicaTime(
-            compute_fraction=(ended.compute_s - began.compute_s) / total_s,
-            load_stall_fraction=(ended.load_stall_s - began.load_stall_s) / total_s,
-            room_wait_s=ended.room_wait_s - began.room_wait_s,
-        )
+    def _replica_time(self, began: _Counters, ended: _Counters) -> list[ReplicaTime]:
+        pools = self.cluster.pools
+        kinds = ("prefill", "decode") if len(pools) > 1 else ("",)
+        found = []
+        for pool, kind, before, after in zip(pools, kinds, began.spent_s, ended.spent_s, strict=True):
+            total_s = (ended.at_s - began.at_s) * len(pool)
+            compute_s, load_stall_s, room_wait_s = (
+                later - earlier for earlier, later in zip(before, after, strict=True)
+            )
+            if total_s <= 0.0:
+                compute_s = load_stall_s = room_wait_s = 0.0
+                total_s = 1.0
+            found.append(
+                ReplicaTime(
+                    compute_fraction=compute_s / total_s,
+                    load_stall_fraction=load_stall_s / total_s,
+                    room_wait_s=room_wait_s,
+                    kind=kind,
+                )
+            )
+        return found
 
     def _notes(self, requests: Columns) -> list[str]:
         notes = []

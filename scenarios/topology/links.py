@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from models.accelerator import Accelerator
 from models.errors import ScenarioError
 from models.link import load_link
 from models.storage import load_device
 from scenarios.schema import Scenario
-from scenarios.topology.parts import Geometry, Part, Places
-from sim.transfers.flows import Hop, Link
+from scenarios.topology.parts import Engines, Part, Places
+from sim.transfers.flows import READ, WRITE, Hop, Link
 
 _HOST_MEMORY: Final = "ddr5"
 """What bounce buffers live in where the scenario has no memory tier."""
@@ -22,8 +21,10 @@ class Links:
 
     Parameters
     ----------
-    scenario, accelerator, sizes, places, parts
+    scenario, engines, places, parts
         What they follow from.
+    decode : Engines or None
+        The replicas that only decode.
 
     Raises
     ------
@@ -32,11 +33,17 @@ class Links:
     """
 
     def __init__(
-        self, scenario: Scenario, accelerator: Accelerator, sizes: Geometry, places: Places, parts: Sequence[Part]
+        self,
+        scenario: Scenario,
+        engines: Engines,
+        places: Places,
+        parts: Sequence[Part],
+        decode: Engines | None = None,
     ) -> None:
         self._scenario = scenario
-        self._accelerator = accelerator
-        self._sizes = sizes
+        self._engines = engines
+        self._decode = decode
+        self._sizes = engines.sizes
         self._places = places
         self._parts = parts
         self._used_overrides: set[str] = set()
@@ -50,6 +57,12 @@ class Links:
                 self._add_device(part, replica)
                 self._add_codec(part, replica)
             self._add_host_memory(replica)
+        for replica in places.decoding:
+            self._add_host_link(replica)
+            self._add_network(replica)
+        if self._share_nodes():
+            for replica in places.everyone:
+                self._add_scale_up(replica)
         self._refuse_unused_overrides()
 
     # Names -----------------------------------------------------------------------------------------------------------
@@ -84,6 +97,34 @@ class Links:
                 return self.ports(part, replica)
         return "host-memory" + self._places.node_suffix(replica)
 
+    def between(self, source: int, target: int, passes: float) -> list[Hop]:
+        """Return the hops from the GPUs of one replica to those of another.
+
+        Between nodes, RDMA from GPU memory: the GPUs' links to the host's PCIe, and the networks of both nodes. Within
+        a node the GPUs' own fabric.
+        """
+        if self._places.node(source) == self._places.node(target):
+            out, into = [self._scale_up(source)], [self._scale_up(target)]
+        else:
+            out = [self.host_link(source), *self.network(source)]
+            into = [*reversed(self.network(target)), self.host_link(target)]
+        return [Hop(link, WRITE, passes) for link in out] + [Hop(link, READ, passes) for link in into]
+
+    def _scale_up(self, replica: int) -> str:
+        """Return the fabric between the GPUs of a node (NVLink and its like), as far as a replica's GPUs reach it."""
+        return "scale-up" + self._places.replica_suffix(replica)
+
+    def _share_nodes(self) -> bool:
+        """Whether a replica that decodes shares a node with one that prefills."""
+        places = self._places
+        decoding = {places.node(replica) for replica in places.decoding}
+        return not decoding.isdisjoint(places.node(replica) for replica in range(places.replicas))
+
+    def _engines_of(self, replica: int) -> Engines:
+        if self._decode is not None and replica in self._places.decoding:
+            return self._decode
+        return self._engines
+
     def latency_s(self, hops: Sequence[Hop]) -> float:
         """Return the latency of a path [s]: the sum over its hops, each in its direction."""
         return sum(self._latency_s[hop.link][hop.direction] for hop in hops)
@@ -93,17 +134,22 @@ class Links:
     def _add_host_link(self, replica: int) -> None:
         name = self.host_link(replica)
         if self._scenario.cluster.host_link is None:
-            gpu = self._accelerator
+            gpu = self._engines_of(replica).accelerator
             rate, delivered, latency_s = gpu.delivered_host_link_bytes_per_s, gpu.host_link_delivered_fraction, 0.0
         else:
             link = load_link(self._scenario.cluster.host_link)
             self.caveats[link.name] = link.caveats
             rate, delivered, latency_s = link.delivered_bytes_per_s, link.delivered_fraction, link.latency_s
-        rate *= self._sizes.workers
+        rate *= self._engines_of(replica).sizes.workers
         self._add(Link(name, rate, rate), "host-link", latency_s, latency_s, delivered=delivered)
 
+    def _add_scale_up(self, replica: int) -> None:
+        engines = self._engines_of(replica)
+        rate = engines.accelerator.scale_up_bytes_per_s * engines.sizes.workers
+        self._add(Link(self._scale_up(replica), rate, rate), "scale-up", 0.0, 0.0)
+
     def _add_network(self, replica: int) -> None:
-        if not any(part.is_remote for part in self._parts):
+        if self._decode is None and not any(part.is_remote for part in self._parts):
             return
         cluster = self._scenario.cluster
         for name in self.network(replica):

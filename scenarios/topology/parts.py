@@ -6,11 +6,12 @@ from dataclasses import dataclass
 from math import ceil
 from typing import Final
 
+from models.accelerator import Accelerator
 from models.dtypes import HELD_KV_BYTES, kv_element_bytes
 from models.llm import Llm
 from models.storage import DeviceCost, load_device
 from scenarios.choices import named
-from scenarios.schema import Cluster, Scenario
+from scenarios.schema import Cluster, DecodePool, Scenario
 from scenarios.tier_spec import Encoding, TierSpec
 from sim.policies.base import Writes
 from sim.policies.placement import writes_of
@@ -151,29 +152,55 @@ def _encoded_ratio(encoding: Encoding, kv_dtype: str) -> float:
     return HELD_KV_BYTES[encoding.format] / kv_element_bytes(kv_dtype)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Engines:
+    """What the replicas of one kind are: their GPUs, their sizes and the KV cache in HBM of each [B]."""
+
+    accelerator: Accelerator
+    sizes: Geometry
+    hbm_bytes: int
+
+
 @dataclass(frozen=True, slots=True)
 class Places:
-    """Which node each replica is on, and the numbers that tell links and pools of one kind apart."""
+    """Which node each replica is on, and the numbers that tell links and pools of one kind apart.
+
+    The first ``replicas`` have tiers below HBM; those of ``decode``, which only decode, follow and have none.
+    """
 
     replicas: int
     replicas_per_node: int
+    decode: DecodePool | None = None
 
     @staticmethod
     def of(cluster: Cluster) -> Places:
         """Return the places of a cluster."""
-        return Places(cluster.replicas, cluster.replicas_per_node)
+        return Places(cluster.replicas, cluster.replicas_per_node, cluster.decode)
+
+    @property
+    def decoding(self) -> range:
+        """The replicas that only decode."""
+        return range(self.replicas, self.replicas + (0 if self.decode is None else self.decode.replicas))
+
+    @property
+    def everyone(self) -> range:
+        """All replicas."""
+        return range(self.decoding.stop)
 
     def node(self, replica: int) -> int:
         """Return the node that a replica is on."""
-        return replica // self.replicas_per_node
+        if self.decode is None or replica < self.replicas:
+            return replica // self.replicas_per_node
+        first = 0 if self.decode.nodes == "shared" else -(-self.replicas // self.replicas_per_node)
+        return first + (replica - self.replicas) // self.decode.replicas_per_node
 
     def node_suffix(self, replica: int) -> str:
         """Return ``.<node>`` for a link that each node has, nothing where there is one node."""
-        return f".{self.node(replica)}" if self.node(self.replicas - 1) else ""
+        return f".{self.node(replica)}" if any(map(self.node, self.everyone)) else ""
 
     def replica_suffix(self, replica: int) -> str:
         """Return ``.<replica>`` for a link that each replica has, nothing where there is one replica."""
-        return f".{replica}" if self.replicas > 1 else ""
+        return f".{replica}" if len(self.everyone) > 1 else ""
 
     def suffix(self, part: Part, replica: int) -> str:
         """Return the suffix of the device that a replica uses: one in each place that the scope says.

@@ -180,6 +180,16 @@ class Paths:
         copies = (0 if buffered else 1) + self._cache_copies(part)
         return [*origin, *self._through_memory(replica, copies), *target]
 
+    def handover_leg(self, network: FlowNetwork, source: int, target: int, sizes: Geometry, software_s: float) -> Leg:
+        """Return the stage from the HBM of one replica to that of another, whose ``sizes`` are given, block by block.
+
+        Each GPU of the target reads what it holds, so KV that several of them hold crosses the links as often.
+        """
+        hops = self._links.between(source, target, sizes.replication)
+        block_bytes = sizes.chunk_bytes * sizes.block_tokens // sizes.chunk_tokens
+        software = SoftwarePath(in_flight=_DMA, software_s=software_s + self._links.latency_s(hops))
+        return Leg(network.path(hops), block_bytes, software, sizes.pieces)
+
     def loading_links(self, part: Part, replica: int) -> set[str]:
         """Return the links that a replica's loads from a tier cross."""
         names = {hop.link for hop in self.device_hops(part, replica, READ)} | {self._links.host_link(replica)}

@@ -9,7 +9,7 @@ from models.errors import ScenarioError
 from scenarios.choices import create
 from scenarios.schema import Scenario
 from scenarios.tier_spec import TierSpec
-from scenarios.topology.parts import Geometry, Part, Places
+from scenarios.topology.parts import Engines, Part, Places
 from sim.policies.base import EVICTION, EvictionPolicy
 from sim.policies.leaf import LeafConstrained, constrain_to_leaves
 from sim.prefix_tree import KEY_BITS, PrefixTree
@@ -26,10 +26,10 @@ class Pools:
 
     Parameters
     ----------
-    scenario, sizes, places, parts
+    scenario, engines, places, parts
         What they follow from.
-    hbm_bytes : int
-        KV cache in HBM of one replica [B].
+    decode : Engines or None
+        The replicas that only decode.
 
     Raises
     ------
@@ -38,14 +38,21 @@ class Pools:
     """
 
     def __init__(
-        self, scenario: Scenario, sizes: Geometry, places: Places, parts: Sequence[Part], hbm_bytes: int
+        self,
+        scenario: Scenario,
+        engines: Engines,
+        places: Places,
+        parts: Sequence[Part],
+        decode: Engines | None = None,
     ) -> None:
         self._scenario = scenario
-        self._sizes = sizes
+        self._sizes = engines.sizes
         self._places = places
         self._parts = parts
         self.prefixes = PrefixTree()
-        self.hbm = [self._hbm_pool(hbm_bytes) for _ in range(places.replicas)]
+        self.hbm = [self._hbm_pool(engines) for _ in range(places.replicas)]
+        if decode is not None:
+            self.hbm += [self._hbm_pool(decode) for _ in places.decoding]
         self._below: dict[str, dict[int, Tier]] = {}
         self._write_caches: dict[str, dict[int, WriteCache]] = {}
         for part in parts:
@@ -112,13 +119,12 @@ class Pools:
     def _parent_of(self, policy: EvictionPolicy) -> ParentOf | None:
         return self.prefixes.parent if isinstance(policy, LeafConstrained) else None
 
-    def _hbm_pool(self, hbm_bytes: int) -> Tier:
-        spec = self._scenario.tiers["hbm"]
-        sizes = self._sizes
+    def _hbm_pool(self, engines: Engines) -> Tier:
+        spec, sizes = self._scenario.tiers["hbm"], engines.sizes
         blocks_per_chunk = sizes.chunk_tokens // sizes.block_tokens
         unit_bytes = sizes.chunk_bytes * sizes.replication / blocks_per_chunk
         policy = self._policy(spec)
-        units = int(hbm_bytes // unit_bytes)
+        units = int(engines.hbm_bytes // unit_bytes)
         if getattr(policy, "unbounded", False):
             raise ScenarioError("tiers.hbm.eviction", "has no bound; hbm must have one, for requests run in it")
         if units < blocks_per_chunk:

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from models.accelerator import Accelerator
 from scenarios.choices import create
 from scenarios.schema import Scenario
 from scenarios.tier_spec import TierSpec
 from scenarios.topology.links import Links
-from scenarios.topology.parts import Geometry, Part, Places, parts_of
+from scenarios.topology.parts import Engines, Part, Places, parts_of
 from scenarios.topology.paths import Paths
 from scenarios.topology.pools import Pools
 from sim.clock import Clock
@@ -34,12 +33,10 @@ class Topology:
     ----------
     scenario : Scenario
         As loaded.
-    accelerator : Accelerator
-        The GPUs.
-    sizes : Geometry
-        Chunk sizes.
-    hbm_bytes : int
-        KV cache in HBM of one replica [B].
+    engines : Engines
+        GPUs, chunk sizes and HBM of the replicas.
+    decode : Engines or None
+        The same of those that only decode.
     prefill_s : callable or None
         Returns the time to compute the first so many tokens of a prompt [s], for filters that ask.
 
@@ -52,19 +49,19 @@ class Topology:
     def __init__(
         self,
         scenario: Scenario,
-        accelerator: Accelerator,
-        sizes: Geometry,
-        hbm_bytes: int,
+        engines: Engines,
         prefill_s: Callable[[int], float] | None = None,
+        decode: Engines | None = None,
     ) -> None:
         self._transfer = scenario.transfer
-        self._sizes = sizes
+        self._sizes = engines.sizes
+        self._decode = decode
         self._prefill_s = prefill_s
         self._places = Places.of(scenario.cluster)
         self._parts = parts_of(scenario)
-        self._pools = Pools(scenario, sizes, self._places, self._parts, hbm_bytes)
-        self._links = Links(scenario, accelerator, sizes, self._places, self._parts)
-        self._paths = Paths(scenario.transfer, sizes, self._links, self._parts)
+        self._pools = Pools(scenario, engines, self._places, self._parts, decode)
+        self._links = Links(scenario, engines, self._places, self._parts, decode)
+        self._paths = Paths(scenario.transfer, engines.sizes, self._links, self._parts)
         self._rules: dict[Tier, _Rules] = {}
         staging = (position for position, part in enumerate(self._parts) if part.is_host_memory)
         self._staging = next(staging, None)
@@ -106,12 +103,32 @@ class Topology:
             for part in self._parts
         }
 
+    def handover_legs(self, network: FlowNetwork) -> dict[tuple[int, int], Leg]:
+        """Return the paths from replicas that prefill to those that decode, by their indices."""
+        places, decode = self._places, self._decode
+        if decode is None or places.decode is None:
+            return {}
+        software_s, sizes, leg = places.decode.handover_software, decode.sizes, self._paths.handover_leg
+        return {
+            (source, target): leg(network, source, target, sizes, software_s)
+            for source in range(places.replicas)
+            for target in places.decoding
+        }
+
+    def handover_links(self) -> list[str]:
+        """Return the links that handovers cross."""
+        places = self._places
+        pairs = ((source, target) for source in range(places.replicas) for target in places.decoding)
+        return sorted({hop.link for pair in pairs for hop in self._links.between(*pair, 1.0)})
+
     def hierarchies(self, clock: Clock, network: FlowNetwork, log: TransferLog) -> list[KvHierarchy]:
         """Return what each replica sees of the tiers below HBM, write-backs wired up."""
-        return [self._hierarchy(clock, network, log, replica) for replica in range(self._places.replicas)]
+        return [self._hierarchy(clock, network, log, replica) for replica in self._places.everyone]
 
     def _hierarchy(self, clock: Clock, network: FlowNetwork, log: TransferLog, replica: int) -> KvHierarchy:
-        attached = [self._attach(clock, network, position, replica) for position in range(len(self._parts))]
+        decodes = replica in self._places.decoding
+        positions = () if decodes else range(len(self._parts))
+        attached = [self._attach(clock, network, position, replica) for position in positions]
         for position, view in enumerate(attached):
             if self._parts[position].spec.inclusion == "exclusive":
                 self._wire_exclusion(attached, position, view)
@@ -119,7 +136,7 @@ class Topology:
             clock=clock,
             network=network,
             tiers=attached,
-            staging=self._staging,
+            staging=None if decodes else self._staging,
             grouped_lookup=self._transfer.lookup == "grouped",
             serial_loads=self._transfer.load == "sync",
             replica=replica,

@@ -78,8 +78,10 @@ class Forward:
         self._compute(self._loads_began_s + stalled_s if layers else self._clock.now_s, step_s)
 
     def _step_s(self) -> float:
-        step_s = self._batch.mixed_step_s(self._scheduler.work)
-        return step_s * self._settings.mixed_step_factor if self._batch.n else step_s
+        work = self._scheduler.work
+        step_s = self._batch.mixed_step_s(work)
+        mixed = self._batch.n and not all(request.comes_over for request, _, _ in work)
+        return step_s * self._settings.mixed_step_factor if mixed else step_s
 
     def _compute(self, begin_s: float, step_s: float) -> None:
         self._began_s = begin_s

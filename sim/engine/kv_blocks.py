@@ -102,6 +102,8 @@ class KvBlocks:
 
     def cached_tokens(self, request: Request) -> int:
         """Return how many tokens of its target a request would not compute if it were admitted now [tokens]."""
+        if request.comes_over:
+            return request.target - 1
         hits, limit = self.hits(request.chunks), self._limit(request)
         cached = min(hits * self._chunk_tokens, limit)
         return cached + self._loadable(request, hits, cached, limit)[1]
@@ -144,6 +146,9 @@ class KvBlocks:
         if not hbm.take(units):
             hbm.unpin(found, wake=False)
             return None
+        if request.comes_over:
+            self._receive(request, found, hits, cached, units)
+            return []
         segments, loaded = self._loadable(request, hits, cached, limit)
         request.private_units = units
         request.held = found
@@ -163,6 +168,16 @@ class KvBlocks:
         if segments:
             self._hierarchy.pin(chunks, segments)
         return segments
+
+    def _receive(self, request: Request, found: list[range], hits: int, cached: int, units: int) -> None:
+        """Let another replica fill the blocks of a request, the fixed state too; its last token is computed again."""
+        handover = request.handover
+        assert handover is not None
+        handover.tokens, handover.blocks = request.target - cached, units
+        request.private_units = units
+        request.held = found
+        request.adopted = hits
+        request.computed = request.target - 1
 
     def meet(self, request: Request, segments: Sequence[Segment]) -> int:
         """Note that a two-ended load has ended where it has been computed to; return the tokens that were loaded."""

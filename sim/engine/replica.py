@@ -151,7 +151,7 @@ class Replica(ReplicaFigures):
         """Count a request that the router has sent here: the next one must not find this replica idle meanwhile."""
         self.outstanding_requests += 1
         self.outstanding_tokens += request.prompt_tokens
-        self._scheduler.waiting_prefill_tokens += request.target
+        self._scheduler.waiting_prefill_tokens += 1 if request.comes_over else request.target
 
     def enqueue(self, request: Request) -> None:
         """Take an expected request into the waiting queue, once the front end has let it through."""
@@ -238,18 +238,24 @@ class Replica(ReplicaFigures):
 
     def _load_later(self, request: Request, segments: list[Segment]) -> None:
         """Load a request while others run; it joins the step that begins next after that."""
-        if self._two_ended is not None:
-            self._scheduler.meeting[request] = segments
-            self._two_ended.begin(request, segments)
-            return
         began_s = self._clock.now_s
+
+        def joins() -> None:
+            self._scheduler.loaded.append(request)
+            self._poke()
 
         def loaded() -> None:
             if not request.generated:
                 request.load_s += self._clock.now_s - began_s
-            self._scheduler.loaded.append(request)
-            self._poke()
+            joins()
 
+        if request.comes_over and request.handover is not None:
+            request.handover.pull(request.request_id, self.index, joins)
+            return
+        if self._two_ended is not None:
+            self._scheduler.meeting[request] = segments
+            self._two_ended.begin(request, segments)
+            return
         self._transfers.load(request, segments, loaded)
 
     # The forward pass ------------------------------------------------------------------------------------------------
@@ -303,6 +309,12 @@ class Replica(ReplicaFigures):
             self._prefetcher.ended(request)
         if self.on_end is not None:
             self.on_end(request)
+
+    def handed_over(self, request: Request) -> None:
+        """Note that the KV of an ended request has arrived where it is decoded."""
+        request.stores_under_way -= 1
+        if not request.stores_under_way:
+            self._free(request)
 
     def _free(self, request: Request) -> None:
         self._blocks.free(request)

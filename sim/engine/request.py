@@ -4,8 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from math import nan
+from typing import TYPE_CHECKING
 
 from sim.runs import Chain, Runs
+
+if TYPE_CHECKING:
+    from sim.engine.handover import Handover
 
 
 class Request:
@@ -37,6 +41,7 @@ class Request:
         "arrived_at_s",
         "awaited_prefetches",
         "chunks",
+        "comes_over",
         "compute_s",
         "compute_until_tokens",
         "computed",
@@ -44,6 +49,7 @@ class Request:
         "ended",
         "first_token_at_s",
         "generated",
+        "handover",
         "held",
         "hit_tokens",
         "largest_gap_s",
@@ -110,6 +116,7 @@ class Request:
         self.to_store: Runs = chunks.runs
         """Chunks to write through once the prompt is in HBM."""
         self.stores_under_way = 0
+        """Transfers that read its blocks, or will: an ended request keeps them until then."""
         # In a two-ended load: how far it is computed from the front, whether its back is being loaded, and since when
         # that goes on while no step computes it [s].
         self.compute_until_tokens, self.loads_from_back = 0, False
@@ -118,6 +125,10 @@ class Request:
         """Prefetches of its KV under way: until they end, others pass it in the queue."""
         self.prefetched = False
         """Whether its KV has been brought into memory ahead, or is on its way."""
+        self.handover: Handover | None = None
+        """How its prompt comes here, where another replica has computed it."""
+        self.comes_over = False
+        """Whether its prompt is handed over (after a preemption it is computed here)."""
         self.ended = False
         self.position_offset = 0
         """While decoding: its context is the replica's tick plus this."""
@@ -129,9 +140,7 @@ class Request:
         """When its last token before a preemption came."""
         self.largest_gap_s = nan
         """The longest time between two of its tokens so far [s]."""
-        self.queue_s = 0.0
-        self.load_s = 0.0
-        self.compute_s = 0.0
+        self.queue_s = self.load_s = self.compute_s = 0.0
         self.computed_prompt_tokens = 0
         self.preemptions = 0
         self.hit_tokens = [0] * tiers

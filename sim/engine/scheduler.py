@@ -145,12 +145,13 @@ class Scheduler:
                 fits = False
                 break
             waiting.popleft()
-            self.waiting_prefill_tokens -= request.computed
+            if not request.comes_over:
+                self.waiting_prefill_tokens -= request.computed
             if not request.generated:
                 request.queue_s += now_s - request.queued_at_s
             if not request.preemptions:
                 request.admitted_at_s = now_s
-            if segments and not self._settings.synchronous_loads:
+            if request.comes_over or (segments and not self._settings.synchronous_loads):
                 self._load_later(request, segments)
                 if request not in self.meeting:
                     continue
@@ -221,6 +222,7 @@ class Scheduler:
             if self._batch.tick > request.started_tick:
                 request.note_gap(self._batch.largest_gap_since(request.started_tick))
         request.preemptions += 1
+        request.comes_over = False
         request.target = request.prompt_tokens + request.generated
         request.computed = request.adopted = 0
         request.queued_at_s = now_s

@@ -12,6 +12,8 @@ from sim.recording.tables import Columns, Labels
 
 DIRECTIONS: Final = ("read", "write")
 """Words behind ``sim.transfers.flows.READ`` and ``WRITE``."""
+HANDOVER: Final = len(DIRECTIONS)
+"""Kind of a transfer from the HBM of one replica to that of another; its row names the one that receives."""
 
 _DTYPE: Final = np.dtype(
     [
@@ -66,7 +68,7 @@ class TransferLog:
         started_at_s: float,
         finished_at_s: float,
     ) -> None:
-        """Add one finished transfer: *kind* is READ or WRITE, *tier* an index, *replica* -1 where there is none."""
+        """Add one finished transfer: *kind* is READ, WRITE or HANDOVER, *tier* an index, *replica* -1 for none."""
         seen = self.seen
         self.seen = seen + 1
         if seen % self.every:
@@ -97,4 +99,4 @@ class TransferLog:
 
     def labels(self) -> Labels:
         """Return the words behind the numbers of coded columns."""
-        return {"kind": DIRECTIONS, "tier": self.tier_names}
+        return {"kind": (*DIRECTIONS, "handover"), "tier": self.tier_names}

@@ -27,11 +27,19 @@ class ReplicaTime:
         Share in which a batch stood still for a synchronous load.
     room_wait_s : float
         Waiting time, summed over requests, in which the first of a queue did not fit in HBM [s].
+    kind : str
+        What they do, where not all do the same: ``prefill`` or ``decode``.
     """
 
     compute_fraction: float
     load_stall_fraction: float
     room_wait_s: float = 0.0
+    kind: str = ""
+
+    @property
+    def name(self) -> str:
+        """What to call them."""
+        return f"{self.kind} replicas" if self.kind else "replicas"
 
 
 def name_bottleneck(
@@ -42,6 +50,7 @@ def name_bottleneck(
     loading_links: Mapping[str, Sequence[str]],
     replica_time: ReplicaTime,
     queue_total_s: float,
+    handover_links: Sequence[str] = (),
 ) -> str:
     """Return one short line that names what to change first.
 
@@ -50,9 +59,9 @@ def name_bottleneck(
     loads' own limit follows) or compute; where neither fills half of it, requests wait for a step or for room in the
     batch. *load*: of the links that loads from the slowest-loading tier cross, the one with most work, bytes over
     capacity (one that is full for a moment at the end of each load is not what they wait for); if that one carries less
-    than SATURATED_FROM of its capacity while busy, the software path. *compute*: prefill. *other*: look-ups and request
-    handling. Links are entries of :func:`sim.results.link_use.link_use`; *loading_links* gives the links on a
-    tier's read path.
+    than SATURATED_FROM of its capacity while busy, the software path. *handover*: likewise, of *handover_links*.
+    *compute*: prefill. *other*: look-ups and request handling. Links are entries of
+    :func:`sim.results.link_use.link_use`; *loading_links* gives the links on a tier's read path.
     """
     known = {name: part_s for name, part_s in parts_s.items() if part_s is not None}
     if not known:
@@ -60,19 +69,21 @@ def name_bottleneck(
     family = max(known, key=lambda name: known[name])
     loads = _loads(load_by_tier_s, links, loading_links)
     computing, stalled = replica_time.compute_fraction, replica_time.load_stall_fraction
+    who = replica_time.name
     if family == "queue":
         for_room = replica_time.room_wait_s / queue_total_s if queue_total_s > 0.0 else 0.0
         if for_room > _ROOM_FROM:
             waiting = f"{100 * min(for_room, 1.0):.0f} % of the waiting"
-            return f"queue: room for KV in HBM ({waiting}; replicas busy {100 * computing:.0f} %)"
+            return f"queue: room for KV in HBM ({waiting}; {who} busy {100 * computing:.0f} %)"
         if max(computing, stalled) < _FILLED_FROM:
-            return f"queue: waiting for a step or for room in the batch (replicas busy {100 * computing:.0f} %)"
+            return f"queue: waiting for a step or for room in the batch ({who} busy {100 * computing:.0f} %)"
         if stalled > computing:
-            return f"queue: replicas stalled by loads ({100 * stalled:.0f} %) {loads}"
-        return f"queue: compute of the replicas (busy {100 * computing:.0f} %)"
+            return f"queue: {who} stalled by loads ({100 * stalled:.0f} %) {loads}"
+        return f"queue: compute of the {who} (busy {100 * computing:.0f} %)"
     lines = {
         "load": f"load {loads}",
-        "compute": f"compute: prefill (replicas busy {100 * computing:.0f} %)",
+        "handover": f"handover of prompts: {_most_used(handover_links, links)}",
+        "compute": f"compute: prefill ({who} busy {100 * computing:.0f} %)",
         "other": "other: look-ups and request handling",
     }
     return lines[family]
@@ -88,16 +99,21 @@ def _loads(
     if not loading:
         return "of no tier in particular"
     tier = max(loading, key=lambda name: loading[name])
-    crossed = [name for name in loading_links.get(tier, ()) if name in links]
+    return f"from {tier}: {_most_used(loading_links.get(tier, ()), links)}"
+
+
+def _most_used(names: Sequence[str], links: Mapping[str, Mapping[str, Any]]) -> str:
+    """Return what limits transfers over the links of that name."""
+    crossed = [name for name in names if name in links]
     if not crossed:
-        return f"from {tier}: software path (it crosses no metered link)"
+        return "software path (it crosses no metered link)"
     name = max(crossed, key=lambda link: links[link]["utilisation"] or 0.0)
     link = links[name]
     used = link["busy_utilisation"] or 0.0
     if used < SATURATED_FROM:
-        return f"from {tier}: software path (its most used link, {name}, is {100 * used:.0f} % full while busy)"
+        return f"software path (its most used link, {name}, is {100 * used:.0f} % full while busy)"
     direction = max(("read", "write"), key=lambda way: link[f"{way}_utilisation"] or 0.0)
     capacity = link[f"{direction}_capacity_bytes_per_s"] or 0.0
     rate = (link[f"{direction}_utilisation"] or 0.0) * capacity
     busy = 100 * (link["busy_fraction"] or 0.0)
-    return f"from {tier}: {name} link ({direction}, busy {busy:.0f} %, {rate / 1e9:.1f} of {capacity / 1e9:.1f} GB/s)"
+    return f"{name} link ({direction}, busy {busy:.0f} %, {rate / 1e9:.1f} of {capacity / 1e9:.1f} GB/s)"

@@ -112,7 +112,10 @@ def ttft_waterfall(result: SimulationResult, ax: Axes | None = None) -> Axes:
     overlap_s = parts_s["load"] - sum(loads.values())
     if abs(overlap_s) > 0.005 * total_s:
         steps.append(("loads\noverlap" if overlap_s < 0.0 else "load\nrest", overlap_s, _PALETTE[4]))
-    steps += [("compute", parts_s["compute"], _PALETTE[2]), ("other", parts_s["other"], _PALETTE[3])]
+    steps.append(("compute", parts_s["compute"], _PALETTE[2]))
+    if "handover" in parts_s:
+        steps.append(("handover", parts_s["handover"], _PALETTE[5]))
+    steps.append(("other", parts_s["other"], _PALETTE[3]))
     level_s = 0.0
     for place, (_, height_s, color) in enumerate(steps):
         ax.bar(place, height_s, bottom=level_s, color=color, width=0.7)

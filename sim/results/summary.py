@@ -13,7 +13,7 @@ from sim.recording import COMPLETED, REJECTED, Columns, TokenIntervals
 from sim.results.bottleneck import ReplicaTime, name_bottleneck
 from sim.results.percentiles import PercentileRule, percentile
 
-_PARTS: Final = ("queue", "load", "compute", "other")
+_PARTS: Final = ("queue", "load", "compute", "handover", "other")
 _QUANTILES: Final = {"p50": 0.5, "p90": 0.9, "p99": 0.99}
 _TIER_COUNTERS: Final = ("read_bytes", "write_bytes", "evicted_bytes", "peak_used_bytes", "capacity_bytes")
 
@@ -68,6 +68,10 @@ class Recorded:
         By tier: names of the links that its loads cross.
     replica_time : ReplicaTime
         What the replicas' time went to.
+    decode_time : ReplicaTime or None
+        The same of those that only decode, where there are any.
+    handover_links : sequence of str
+        Names of the links that prompts cross from one replica to another.
     wall_s, events : float, int
         Wall time of the simulation [s] and events of its clock; requests per wall second count all requests.
     warnings : sequence of str
@@ -83,6 +87,8 @@ class Recorded:
     replica_time: ReplicaTime
     wall_s: float
     events: int
+    decode_time: ReplicaTime | None = None
+    handover_links: Sequence[str] = ()
     warnings: Sequence[str] = ()
 
 
@@ -104,18 +110,20 @@ def summarise(
     done: Columns = {name: column[completed] for name, column in requests.items()}
     from_s, to_s = measured_window(requests, measured)
     makespan_s = to_s - from_s
-    parts_s = {part: _mean(done[f"{part}_s"]) for part in _PARTS}
+    parts_s = {part: _mean(done[f"{part}_s"]) for part in _PARTS if f"{part}_s" in done}
     load_by_tier_s = {tier: _mean(done[f"load_{tier}_s"]) for tier in run.tiers if f"load_{tier}_s" in done}
     tiers = {tier: _tier(tier, counters, done) for tier, counters in run.tiers.items()}
     prompt_tokens = int(done["prompt_tokens"].sum())
     hit_tokens = sum(row["hit_tokens"] for row in tiers.values())
+    replica_time, queue_total_s = _longer_queue(run, done)
     bottleneck = name_bottleneck(
         parts_s=parts_s,
         load_by_tier_s=load_by_tier_s,
         links=run.links,
         loading_links=run.loading_links,
-        replica_time=run.replica_time,
-        queue_total_s=float(done["queue_s"].sum()),
+        replica_time=replica_time,
+        queue_total_s=queue_total_s,
+        handover_links=run.handover_links,
     )
     summary: dict[str, Any] = {
         "requests": {
@@ -144,9 +152,32 @@ def summarise(
         "engine": _engine(run),
         "percentile_rule": rule,
     }
+    if "handover_s" in done:
+        summary["handover"] = _handover(done, rule)
     if slo is not None:
         summary["slo"] = _slo(slo, done, int(measured.sum()), makespan_s)
     return summary
+
+
+def _longer_queue(run: Recorded, done: Columns) -> tuple[ReplicaTime, float]:
+    """Return the replicas before which requests waited longest in all, and for how long [s]."""
+    total_s = float(done["queue_s"].sum())
+    if run.decode_time is None:
+        return run.replica_time, total_s
+    decode_s = float(done["decode_queue_s"].sum())
+    return (run.decode_time, decode_s) if decode_s > 0.5 * total_s else (run.replica_time, total_s - decode_s)
+
+
+def _handover(done: Columns, rule: PercentileRule) -> dict[str, Any]:
+    """Return what went from one replica to another, and how long each prompt took [s]."""
+    moved = done["decode_replica"] >= 0
+    return {
+        "requests": int(moved.sum()),
+        "tokens": int(done["handover_tokens"].sum()),
+        "bytes": int(done["handover_bytes"].sum()),
+        "s": distribution(done["handover_s"][moved], rule),
+        "decode_queue_s": distribution(done["decode_queue_s"][moved], rule),
+    }
 
 
 def _engine(run: Recorded) -> dict[str, Any]:

@@ -84,6 +84,7 @@ ELSEWHERE = {
     "cluster.accelerator": "below",
     "engine.scheduling": "tests/unit/sim/test_schedulers_in_an_engine.py",
     "cluster.router": "tests/unit/sim/test_routers_on_a_cluster.py",
+    "cluster.decode": "tests/unit/sim/test_knobs_decode.py",
     "cluster.replicas_per_node": "tests/unit/sim/test_knobs_tiers.py",
     "cluster.host_link": "tests/unit/sim/test_knobs_tiers.py",
     "cluster.nic": "tests/unit/sim/test_knobs_tiers.py",

@@ -11,7 +11,7 @@ from models.accelerator import load_accelerator
 from models.errors import ScenarioError
 from models.llm import load_llm
 from scenarios.loader import load_scenario
-from scenarios.topology import Geometry, Topology, geometry
+from scenarios.topology import Engines, Geometry, Topology, geometry
 from sim.clock import Clock
 from sim.prefix_tree import KEY_BITS
 from sim.recording import TransferLog
@@ -43,7 +43,8 @@ class Built:
         scenario = load_scenario(path, overrides=list(overrides))
         accelerator = load_accelerator(scenario.cluster.accelerator)
         self.sizes: Geometry = geometry(scenario, load_llm(scenario.llm), 256)
-        self.topology = Topology(scenario, accelerator, self.sizes, int(20 * GB))
+        engines = Engines(accelerator=accelerator, sizes=self.sizes, hbm_bytes=int(20 * GB))
+        self.topology = Topology(scenario, engines)
         self.network: FlowNetwork = self.topology.network(Clock())[0]
         self.replicas: list[KvHierarchy] = self.topology.hierarchies(Clock(), self.network, TransferLog(["hbm"]))
         self.links: dict[str, Link] = {link.name: link for link in self.network.links}

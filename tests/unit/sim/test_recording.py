@@ -78,7 +78,7 @@ def test_transfers_are_thinned_evenly_and_say_so() -> None:
     assert columns["request_id"].tolist() == list(range(0, 100, log.every))
     assert columns["n_bytes"].tolist() == [100 * i for i in columns["request_id"].tolist()]
     assert log.note() == f"the transfers table keeps one in {log.every} of 100 transfers"
-    assert log.labels() == {"kind": ("read", "write"), "tier": ("hbm", "dram")}
+    assert log.labels() == {"kind": ("read", "write", "handover"), "tier": ("hbm", "dram")}
 
 
 def test_few_transfers_are_all_kept() -> None:
