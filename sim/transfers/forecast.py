@@ -22,7 +22,8 @@ def expected_s(
 
     ``beside`` are flows (path, bytes) that begin with it. On each link by itself all flows advance alike (processor
     sharing): while this one moves n bytes, every other one moves no more than n, than what it has left, and than its
-    ceiling lets it. The slowest link decides. Exact where one link binds and none of its flows is held up elsewhere.
+    ceiling lets it. The slowest link, or its own ceiling, decides. Exact where one and the same of them binds all the
+    time and the other flows of that link are held up nowhere else.
     """
     slowest_s = n_bytes / min(ceiling_bytes_per_s, path.capacity_bytes_per_s)
     for resource, weight in path.terms:

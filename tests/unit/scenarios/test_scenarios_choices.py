@@ -3,6 +3,7 @@
 import json
 import sys
 from types import ModuleType
+from typing import get_args
 
 import pytest
 from pydantic import BaseModel
@@ -12,7 +13,7 @@ from scenarios import cli
 from scenarios.build import build, simulate
 from scenarios.choices import CHOICE_KEYS, Choice, create
 from scenarios.loader import load_scenario, resolved
-from scenarios.schema import Cluster, Engine, Scenario, TierSpec
+from scenarios.schema import Cluster, Engine, Scenario, TierSpec, Transfer
 from sim.policies.base import EVICTION, ROUTING
 from sim.policies.eviction import Lru
 from sim.policies.routing import SessionAffinity
@@ -236,12 +237,12 @@ def test_tiers_and_links_may_be_called_like_a_policy_key(write) -> None:
 
 
 def test_the_choice_keys_are_those_of_the_schema() -> None:
-    sections: tuple[type[BaseModel], ...] = (Cluster, Engine, TierSpec)
+    sections: tuple[type[BaseModel], ...] = (Cluster, Engine, TierSpec, Transfer)
     found = {
         key
         for section in sections
         for key, field in section.model_fields.items()
-        if any(part in field.metadata for part in Choice.__metadata__)
+        if Choice in get_args(field.annotation) or any(part in field.metadata for part in Choice.__metadata__)
     }
     assert found == CHOICE_KEYS
 

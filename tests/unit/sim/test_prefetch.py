@@ -184,7 +184,7 @@ def test_others_pass_a_request_whose_kv_is_on_its_way() -> None:
     load = [Row(0.0, 129, 1, PROMPT), Row(0.1, 16, 1)]
     done = run(load, transfer={"load": "sync", "prefetch": "at-enqueue"})
     assert done["queue_s"].tolist() == about([1.1, 0.0])  # the step of the other one ends at 1.1 s
-    assert done["load_s"][0] == about(0.0) or done["load_s"][0] < 0.01
+    assert done["load_s"][0] < 0.01
 
 
 def test_a_prefix_is_brought_once_for_all_who_wait_for_it() -> None:
@@ -241,7 +241,7 @@ def test_bringing_back_for_nobody_costs_the_others() -> None:
         rows_now = [*rows[:2], Row(20.0, 128, 1), rows[2]]
         setup = scenario(tiers=below, transfer=transfer, hbm_blocks=10)
         found[name] = table(serve(setup, Rows(rows_now), STEPS))["load_nvme_s"][3]
-    assert found["next-turn"] >= found["none"]
+    assert found["next-turn"] > found["none"] + 0.2, found
 
 
 # Refusals ------------------------------------------------------------------------------------------------------------
