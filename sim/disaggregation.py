@@ -4,8 +4,8 @@ A request is served in two halves. A replica of the cluster computes the prompt,
 then a router chooses a decoding replica, which queues the request, takes its blocks, pulls the KV and decodes. As in
 vLLM the decoding engine computes the last token of the prompt again to sample the first output token, so the TTFT
 holds the second queue, the handover and one step. (SGLang and TensorRT-LLM send the first token along and show it when
-the KV is there: that spares the step.) A decoding replica has HBM only, with a prefix cache of its own; the
-tiers below belong to those that prefill. One that it preempts it computes again itself.
+the KV is there: that spares the step.) A decoding replica has HBM only, with a prefix cache of its own; the tiers below
+belong to those that prefill. What it preempts it computes again itself.
 
 Sources: vLLM V1 ``v1/core/sched/scheduler.py`` (``_update_waiting_for_remote_kv``) and its NixlConnector guide (the
 proxy asks the first engine for one token); Dynamo's docs on disaggregated serving (the prefill router answers before
