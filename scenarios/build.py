@@ -34,7 +34,7 @@ from sim.engine.settings import EngineSettings
 from sim.engine.vllm_defaults import engine_defaults
 from sim.policies.base import ROUTING, SCHEDULING
 from sim.policies.loading import LOADING
-from sim.policies.prefetch import PREFETCH
+from sim.policies.prefetch import PREFETCH, NoPrefetch
 from sim.recording import OccupancyLog, RequestLog, TokenIntervals, TransferLog
 from sim.results.result import SimulationResult
 from sim.simulation import Measurement, Progress, Simulation
@@ -102,7 +102,7 @@ def build(scenario: Scenario) -> Simulation:
             intervals=intervals,
             scheduling=create(SCHEDULING, scenario.engine.scheduling),
             loading=create(LOADING, scenario.transfer.load_or_recompute),
-            prefetch=create(PREFETCH, scenario.transfer.prefetch),
+            prefetch=create(PREFETCH, scenario.transfer.prefetch) if index < n_entries else NoPrefetch(),
         )
         for index, (pool, hierarchy) in enumerate(zip(topology.hbm, hierarchies, strict=True))
     ]

@@ -291,6 +291,9 @@ class Scenario(Part):
             if tier.encoding is not None and tier.encoding.format == self.engine.kv_dtype:
                 problem = f"is {tier.encoding.format}, as the engine's KV is (engine.kv_dtype)"
                 raise refuse(("tiers", name, "encoding", "format"), problem)
+            if tier.stores == "prompt+output" and self.cluster.decode is not None:
+                problem = "is prompt+output; replicas that decode have no tiers below HBM (cluster.decode)"
+                raise refuse(("tiers", name, "stores"), problem)
             if tier.page_cache_of is not None:
                 self._check_page_cache(name, tier.page_cache_of, names[position + 1 :])
 

@@ -80,6 +80,7 @@ class Forward:
     def _step_s(self) -> float:
         work = self._scheduler.work
         step_s = self._batch.mixed_step_s(work)
+        # The last token of a prompt that was handed over is like those of the batch.
         mixed = self._batch.n and not all(request.comes_over for request, _, _ in work)
         return step_s * self._settings.mixed_step_factor if mixed else step_s
 

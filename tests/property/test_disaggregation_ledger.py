@@ -29,6 +29,7 @@ def setups(draw):
         placement = draw(st.sampled_from([None, "write-through", "write-back"]))
         if placement is not None:
             tiers[name] = {"device": device, "capacity": draw(st.sampled_from([4e7, 1e9])), "placement": placement}
+    load = draw(st.sampled_from(["sync", "async"]))
     decode = {
         "replicas": draw(st.integers(1, 2)),
         "nodes": draw(st.sampled_from(["own", "shared"])),
@@ -40,7 +41,10 @@ def setups(draw):
         "tiers": tiers,
         "links": {"nic": {"bandwidth": draw(st.sampled_from([1e8, 5e10]))}},
         "transfer": {
-            "load": draw(st.sampled_from(["sync", "async"])),
+            "load": load,
+            "layerwise": load == "sync" and draw(st.booleans()),
+            "load_or_recompute": draw(st.sampled_from(["always-load", "quicker"] + ["two-ended"] * (load == "async"))),
+            "prefetch": draw(st.sampled_from(["none", "at-enqueue", "look-ahead"])) if "dram" in tiers else "none",
             "store": draw(st.sampled_from(["sync", "async"])),
             "write_software": draw(st.sampled_from([0.0, 1e-3])),
         },
@@ -49,6 +53,7 @@ def setups(draw):
             "max_num_seqs": draw(st.integers(1, 8)),
             "max_num_batched_tokens": draw(st.sampled_from([16, 64, 512])),
             "prefix_caching": draw(st.booleans()),
+            "scheduling": draw(st.sampled_from(["fcfs", "shortest-prefill-first", "cache-aware"])),
         },
     }
 

@@ -111,6 +111,21 @@ def test_a_drive_gets_answers_when_their_request_ends() -> None:
     assert hits(run([TURNS], tiers=DRIVE, **SWAP), "nvme") == [0, 64]
 
 
+def test_where_others_decode_their_hbm_alone_has_the_answers() -> None:
+    apart = {"cluster": {"decode": {"replicas": 1}}}
+    result = run([TURNS], "hbm", tiers=DRIVE, **apart)
+    assert hits(result, "hbm") == [0, 64]
+    assert hits(result, "nvme") == [0, 0]
+    assert table(result)["handover_tokens"].tolist() == [65, 192 - 160]
+    assert table(run([TURNS], **apart))["handover_tokens"].tolist() == [65, 192 - 64]
+
+
+def test_a_tier_below_hbm_cannot_have_answers_where_others_decode() -> None:
+    drive = {"nvme": DRIVE["nvme"] | {"stores": "prompt+output"}}
+    with pytest.raises(ValueError, match="replicas that decode have no tiers below HBM"):
+        scenario(cluster={"decode": {"replicas": 1}}, tiers=drive)
+
+
 def test_a_drive_below_memory_gets_what_memory_has() -> None:
     last: Turn = (33, 1, [0])
     turns: list[Turn] = [TURNS[0], (161, 1, [0, 1, 2, 3, 4])]
