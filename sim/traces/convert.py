@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 
 from models.errors import InputError, TraceError
+from sim.traces.derived import DerivedTrace
 from sim.traces.fields import MAX_ID, MAX_S
 from sim.traces.record import NO_ID, Trace, TraceRecord
 from sim.traces.sessions import Session, SessionTrace, Stream, merged
@@ -162,22 +163,8 @@ def by_arrival(trace: Trace) -> Trace:
     return _Requests(trace=trace)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Requests:
-    trace: Trace
-
-    @property
-    def name(self) -> str:
-        return self.trace.name
-
-    @property
-    def block_tokens(self) -> int:
-        return self.trace.block_tokens
-
-    @property
-    def has_prefixes(self) -> bool:
-        return self.trace.has_prefixes
-
+@dataclass(slots=True, kw_only=True)
+class _Requests(DerivedTrace[Trace]):
     def records(self) -> Iterator[TraceRecord]:
         return self.trace.records()
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from models.errors import InputError
+from sim.traces.derived import DerivedTrace
 from sim.traces.record import Trace, TraceRecord
 from sim.traces.sessions import Session, SessionTrace, merged, with_session
 
@@ -73,43 +74,17 @@ def _numbered(trace: Trace) -> Iterator[tuple[int, TraceRecord]]:
         yield numbers.setdefault(session_id, len(numbers)), record
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _SomeRequests:
-    trace: Trace
+@dataclass(slots=True, kw_only=True)
+class _SomeRequests(DerivedTrace[Trace]):
     taken: bytes = field(repr=False)
-
-    @property
-    def name(self) -> str:
-        return self.trace.name
-
-    @property
-    def block_tokens(self) -> int:
-        return self.trace.block_tokens
-
-    @property
-    def has_prefixes(self) -> bool:
-        return self.trace.has_prefixes
 
     def records(self) -> Iterator[TraceRecord]:
         return (record for number, record in _numbered(self.trace) if self.taken[number])
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _SomeSessions:
-    trace: SessionTrace
+@dataclass(slots=True, kw_only=True)
+class _SomeSessions(DerivedTrace[SessionTrace]):
     taken: bytes = field(repr=False)
-
-    @property
-    def name(self) -> str:
-        return self.trace.name
-
-    @property
-    def block_tokens(self) -> int:
-        return self.trace.block_tokens
-
-    @property
-    def has_prefixes(self) -> bool:
-        return self.trace.has_prefixes
 
     @property
     def starts_known(self) -> bool:

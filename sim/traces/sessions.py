@@ -17,6 +17,7 @@ from typing import ClassVar, Protocol, runtime_checkable
 import numpy as np
 
 from models.errors import InputError
+from sim.traces.derived import DerivedTrace
 from sim.traces.record import NO_ID, Trace, TraceRecord
 
 # A block in more requests than this belongs to a prompt that sessions share: the common block of the Mooncake
@@ -165,26 +166,7 @@ def with_session(trace: Trace) -> Iterator[tuple[int, TraceRecord]]:
 
 
 @dataclass(slots=True, kw_only=True)
-class _SameTrace:
-    """What a trace made of another one has in common with it."""
-
-    trace: SessionTrace
-
-    @property
-    def name(self) -> str:
-        return self.trace.name
-
-    @property
-    def block_tokens(self) -> int:
-        return self.trace.block_tokens
-
-    @property
-    def has_prefixes(self) -> bool:
-        return self.trace.has_prefixes
-
-
-@dataclass(slots=True, kw_only=True)
-class _HeldSessions(_SameTrace):
+class _HeldSessions(DerivedTrace[SessionTrace]):
     held: tuple[Session, ...]
 
     @property
@@ -199,7 +181,7 @@ class _HeldSessions(_SameTrace):
 
 
 @dataclass(slots=True, kw_only=True)
-class _PlacedSessions(_SameTrace):
+class _PlacedSessions(DerivedTrace[SessionTrace]):
     starts_s: Iterator[float]
     starts_known: ClassVar[bool] = True
     # Starts come from a stream that can be read once, sessions are read many times.
@@ -236,22 +218,9 @@ class _Held:
     think_s: float
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _GroupedRequests:
-    trace: Trace
+@dataclass(slots=True, kw_only=True)
+class _GroupedRequests(DerivedTrace[Trace]):
     starts_known: ClassVar[bool] = True
-
-    @property
-    def name(self) -> str:
-        return self.trace.name
-
-    @property
-    def block_tokens(self) -> int:
-        return self.trace.block_tokens
-
-    @property
-    def has_prefixes(self) -> bool:
-        return self.trace.has_prefixes
 
     def records(self) -> Iterator[TraceRecord]:
         """Yield the requests as they stand in the trace, with session and pause filled in."""
