@@ -134,10 +134,10 @@ class Scheduler:
                 request.queue_s += now_s - request.queued_at_s
             if not request.preemptions:
                 request.admitted_at_s = now_s
-            if segments and not self._settings.synchronous_loads:
-                self._load_later(request, segments)
-                continue
             if segments:
+                if not self._blocks.stops_the_batch(segments):
+                    self._load_later(request, segments)
+                    continue
                 self.loads.append((request, segments))
             budget -= self._join(request, budget)
         return True

@@ -10,6 +10,7 @@ from sim.prefix_tree import KEY_MASK
 from sim.runs import Runs, shifted
 from sim.tiers.gate import Gate, SecondTouch
 from sim.tiers.tier import Tier
+from sim.tiers.turns import Turns
 from sim.transfers.legs import Leg
 
 
@@ -43,6 +44,8 @@ class AttachedTier:
         Whether all replicas reach the same pool and see the same chunks in it.
     is_memory : bool
         Whether it is memory and not drives.
+    is_host_memory : bool
+        Whether GPUs copy from it; a page cache is read by those that read files.
     takes_answers : bool
         Whether a write-through of what answers have added is for this tier too.
     selects : callable or None
@@ -55,6 +58,12 @@ class AttachedTier:
         Called with chunks that have become resident here: an exclusive tier below gives them up.
     leaves_for_hbm : bool
         Whether what has been read into HBM leaves this tier.
+    turns : Turns or None
+        Whom its reads wait for, where only so many are made at once.
+    eviction_s : float
+        Time for each chunk that a store evicts, one after another, before its bytes move [s].
+    evicting_until_s : float
+        When the evictions so far have ended [s].
     """
 
     tier: Tier
@@ -70,12 +79,16 @@ class AttachedTier:
     page_cache: Tier | None = None
     everywhere: bool = False
     is_memory: bool = False
+    is_host_memory: bool = False
     takes_answers: bool = False
     selects: Callable[[Runs], Runs] | None = None
     gate: Gate | None = None
     touches: SecondTouch | None = None
     on_kept: Callable[[Runs], None] | None = None
     leaves_for_hbm: bool = False
+    turns: Turns | None = None
+    eviction_s: float = 0.0
+    evicting_until_s: float = 0.0
 
     def keys(self, chunks: Runs) -> Runs:
         """Return the tier's keys of these chunks."""
