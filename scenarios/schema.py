@@ -129,7 +129,7 @@ class Transfer(Part):
         default=None,
         ge=1,
         description="Loads from drives, an array or an object store that a replica makes at once, first come first "
-        "served; null: no limit.",
+        "served; null: no limit. Estimates of load_or_recompute and of routers do not know who waits.",
     )
     copies_in_flight: int | None = Field(
         default=None, ge=1, description="Loads from memory that a replica makes at once; null: no limit."
@@ -222,7 +222,7 @@ class Scenario(Part):
     llm: str = Field(min_length=1, description="Catalogue name, or the path of a Hugging Face config.json.")
     cluster: Cluster
     engine: Engine = Field(default_factory=Engine)
-    stack: str | None = Field(default=None, description="Stack profile under transfer and tiers, which override it.")
+    stack: str | None = Field(default=None, description="Stack profile below engine, transfer and tiers, which win.")
     transfer: Transfer = Field(default_factory=Transfer)
     tiers: dict[str, TierSpec] = Field(description="By name, fastest first; the first is hbm.")
     links: dict[str, LinkSpec] = Field(default_factory=dict, description="Overrides of links, by name.")

@@ -146,6 +146,14 @@ def test_serial_reads_take_as_much_longer_as_there_are_chunks() -> None:
     assert load_s > 4 * run("lmcache", ALONE)["load_by_tier_s"]["nvme"]
 
 
+def test_a_trace_with_large_blocks_is_read_in_the_stacks_pieces() -> None:
+    """Residency in chunks of 512 tokens, as of Mooncake's trace, takes one thread as long as in blocks of 16."""
+    coarse = "engine.chunk_tokens=512"
+    blocks = part("load", "vllm-native", ALONE)
+    assert part("load", "vllm-native", ALONE, coarse) == pytest.approx(blocks, rel=1e-3)
+    assert part("load", "vllm-native", ALONE, coarse, "transfer.split_chunks=false") < 0.97 * blocks
+
+
 def test_one_io_thread_caps_hicaches_third_tier() -> None:
     """Four clients get no more out of the drive than one does: about a stream's 1 GB/s; LMCache gets the drive's."""
 
