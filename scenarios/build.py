@@ -18,6 +18,7 @@ from models.llm import Llm, load_llm
 from models.prefill import prefill_step_s, prefill_time_s
 from models.roofline import StepCost, kv_capacity_bytes, step_cost
 from models.step_table import StepTable, load_step_table
+from scenarios.checks import block_devices_shared
 from scenarios.choices import create
 from scenarios.loader import resolved
 from scenarios.loads import Loads
@@ -133,7 +134,7 @@ def build(scenario: Scenario) -> Simulation:
     )
     accelerators = [accelerator] if decoding is None else [accelerator, decoding.engines.accelerator]
     caveats = {llm.name: llm.caveats} | {gpu.name: gpu.caveats for gpu in accelerators} | topology.caveats
-    loads.warnings.known += _caveat_lines(caveats.items())
+    loads.warnings.known += [*block_devices_shared(scenario), *_caveat_lines(caveats.items())]
     return Simulation(
         clock=clock,
         network=network,
@@ -252,6 +253,7 @@ def _engine(scenario: Scenario, llm: Llm, accelerator: Accelerator, sizes: Geome
         prefix_caching=engine.prefix_caching,
         caches_answers=engine.prefix_caching and scenario.tiers["hbm"].stores == "prompt+output",
         synchronous_loads=transfer.load == "sync",
+        synchronous_storage_loads=None if transfer.storage_load is None else transfer.storage_load == "sync",
         synchronous_stores=transfer.store == "sync",
         min_load_tokens=transfer.min_load_tokens,
         request_software_s=transfer.request_software,

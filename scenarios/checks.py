@@ -125,6 +125,30 @@ def _tried(path: Path, look_up: Callable[[], object]) -> Iterator[Problem]:
         yield path, str(error)
 
 
+def _nodes(scenario: Scenario) -> int:
+    return -(-scenario.cluster.replicas // scenario.cluster.replicas_per_node)
+
+
+def block_devices_shared(scenario: Scenario) -> Iterator[str]:
+    """Yield a warning for each tier of block storage that a stack would mount on several nodes.
+
+    What an array gives out over NVMe-oF is a block device. Two nodes that mount the same file system on it, unless that
+    is made for it, destroy it (XFS, ext4). Without a stack it is not known how the array is used.
+    """
+    nodes = _nodes(scenario)
+    if scenario.stack is None or nodes == 1:
+        return
+    for name, tier in scenario.tiers.items():
+        if tier.device is None or tier.scope not in {"shared", None}:
+            continue
+        device = load_device(tier.device)
+        if "port_bandwidth" in device.entry.figures:
+            yield (
+                f"tier {name}: {device.name} gives out block devices, and {nodes} nodes share it: they need a cluster "
+                "file system, or a part of it each (a local one such as XFS may be mounted by one node only)"
+            )
+
+
 def _device_problems(scenario: Scenario, name: str, tier: TierSpec, device: Device) -> Iterator[Problem]:
     """Yield what the tier asks of its device that a device of that class does not do."""
     figures, is_memory = device.entry.figures, device.device_class == "memory"
@@ -133,6 +157,9 @@ def _device_problems(scenario: Scenario, name: str, tier: TierSpec, device: Devi
         yield [*path, "capacity"], f"is missing, and {device.name} has none of its own; write one, such as 0.5 TB"
     if tier.scope == "worker" and not is_memory:
         yield [*path, "scope"], f"worker is for memory only; {device.name} can be replica, node or shared"
+    if tier.scope == "shared" and device.device_class == "drive" and _nodes(scenario) > 1:
+        problem = f"shared, but {device.name} is a drive of one node, and only one node may mount its file system"
+        yield [*path, "scope"], f"{problem}; write node, or take an array or an object store"
     if tier.transport is not None and "port_bandwidth" not in figures:
         yield [*path, "transport"], f"is for devices with network ports; {device.name} has none"
     if tier.gds and is_memory:

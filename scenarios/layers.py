@@ -1,6 +1,6 @@
-"""Lays scenario files over each other: `base` below a file, overrides above it, a stack profile below its parts."""
+"""Lays scenario files over each other: `base` below a file, overrides above it."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from importlib import resources
 from importlib.resources.abc import Traversable
 from pathlib import Path
@@ -8,15 +8,12 @@ from pathlib import Path
 from models.errors import ScenarioError, UnknownNameError, did_you_mean
 from scenarios.choices import CHOICE_KEYS
 from scenarios.document import Node, read_file, read_value
-from scenarios.problems import located
-from scenarios.schema import LinkSpec, Transfer
-from scenarios.tier_spec import TierSpec
+from scenarios.schema import LinkSpec
 
 # Replaced as a whole by a file that has them: half of one workload and half of another mean nothing.
 _REPLACED_WHOLE = frozenset({"workload"})
 # Of each file itself, and not inherited.
 _OWN = frozenset({"name", "description"})
-_PROFILE_KEYS = ("description", "version", "transfer", "tier")
 
 
 def shipped(folder: str) -> dict[str, Traversable]:
@@ -180,52 +177,3 @@ def _names(items: Sequence[Node]) -> list[str | None]:
     """Return the `name` that each item of a list has, such as a phase; None where it has none."""
     named = [item.value.get("name") if isinstance(item.value, dict) else None for item in items]
     return [node.value if node is not None and isinstance(node.value, str) else None for node in named]
-
-
-def read_profile(name_or_path: str, folder: Path | None = None) -> Node:
-    """Return a stack profile (a shipped name or a path), its keys checked against the schema's."""
-    if is_path(name_or_path):
-        path = Path(name_or_path) if folder is None else folder / name_or_path
-        profile = read_file(path, str(path), folder=path.parent)
-    else:
-        profile = read_shipped("stacks", "stack", name_or_path)
-    _check_keys(profile, _PROFILE_KEYS, "")
-    for key, allowed in (("transfer", Transfer.model_fields), ("tier", TierSpec.model_fields)):
-        part = profile.value.get(key)
-        if part is None:
-            continue
-        if not isinstance(part.value, dict):
-            raise ScenarioError(part.where, f"{key}: must be a mapping")
-        _check_keys(part, allowed, f"{key}.")
-    return profile
-
-
-def _check_keys(node: Node, allowed: Iterable[str], prefix: str) -> None:
-    for key, child in node.value.items():
-        if key not in allowed:
-            hint = did_you_mean(key, allowed)
-            raise ScenarioError(child.where, f"{prefix}{key}: unknown key{hint} (allowed: {', '.join(allowed)})")
-
-
-def with_stack(root: Node) -> Node:
-    """Return *root* with its stack profile merged under `transfer` and under every tier below hbm."""
-    stack = root.value.get("stack")
-    if stack is None or not isinstance(stack.value, str):
-        return root
-    try:
-        profile = read_profile(stack.value, stack.folder)
-    except UnknownNameError as error:
-        raise located(root, ["stack"], str(error)) from None
-    parts = dict(root.value)
-    transfer, tier = profile.value.get("transfer"), profile.value.get("tier")
-    if transfer is not None:
-        parts["transfer"] = _under(transfer, parts.get("transfer"))
-    tiers = parts.get("tiers")
-    if tier is not None and tiers is not None and isinstance(tiers.value, dict):
-        below = {name: spec if name == "hbm" else _under(tier, spec) for name, spec in tiers.value.items()}
-        parts["tiers"] = Node(below, tiers.where, tiers.folder)
-    return Node(parts, root.where, root.folder)
-
-
-def _under(profile: Node, own: Node | None) -> Node:
-    return profile if own is None or own.value is None else merge(profile, own)

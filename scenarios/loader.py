@@ -8,8 +8,9 @@ from pydantic import ValidationError
 from models.errors import ScenarioError
 from scenarios.checks import check_names
 from scenarios.document import Node
-from scenarios.layers import is_path, override, read_layers, read_shipped, shipped, with_stack
+from scenarios.layers import is_path, override, read_layers, read_shipped, shipped
 from scenarios.problems import located, scenario_error
+from scenarios.profiles import with_stack
 from scenarios.schema import Scenario
 
 # Values that may name a file beside the scenario.

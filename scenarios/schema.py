@@ -157,10 +157,34 @@ class Transfer(Part):
     load: Literal["sync", "async"] = Field(
         default="async", description="sync: loads stall the batch, summed over its requests."
     )
+    storage_load: Literal["sync", "async"] | None = Field(
+        default=None,
+        description="The same for requests of which any part comes from drives, an array or an object store; null: as "
+        "load.",
+    )
     store: Literal["sync", "async"] = Field(
         default="async", description="sync: the copy out of HBM makes the step longer."
     )
     chunk_tokens: int = Field(default=256, ge=1, description="Tokens a chunk that is read or written as one.")
+    split_chunks: bool = Field(
+        default=False,
+        description="Where the chunks of residency are larger than chunk_tokens (a trace's blocks may be), drives read "
+        "and write them in pieces of chunk_tokens.",
+    )
+    io_process: Literal["worker", "replica"] = Field(
+        default="worker",
+        description="Who reads and writes drives: each GPU's worker its part of a chunk, or one process of the replica "
+        "all of it.",
+    )
+    loads_in_flight: int | None = Field(
+        default=None,
+        ge=1,
+        description="Loads from drives, an array or an object store that a replica makes at once, first come first "
+        "served; null: no limit. Estimates of load_or_recompute and of routers do not know who waits.",
+    )
+    copies_in_flight: int | None = Field(
+        default=None, ge=1, description="Loads from memory that a replica makes at once; null: no limit."
+    )
     reads_in_flight: int = Field(default=32, ge=1, description="Chunks that a load reads at once.")
     writes_in_flight: int = Field(default=4, ge=1, description="Chunks that a store writes at once.")
     read_software: Seconds = Field(default=0.0, description="Software time a chunk read [s].")
@@ -173,6 +197,11 @@ class Transfer(Part):
     )
     process_bandwidth: BytesPerS | None = Field(
         default=None, description="Ceiling of one worker process (one a GPU); null: none."
+    )
+    eviction_software: Seconds = Field(
+        default=0.0,
+        description="Software time for each chunk that drives evict, one after another; the store that needs the room "
+        "waits for it [s].",
     )
     request_software: Seconds = Field(default=0.0, description="Software time a request that loads [s].")
     staging: Literal["pipelined", "store-and-forward"] = Field(
@@ -252,7 +281,7 @@ class Scenario(Part):
     llm: str = Field(min_length=1, description="Catalogue name, or the path of a Hugging Face config.json.")
     cluster: Cluster
     engine: Engine = Field(default_factory=Engine)
-    stack: str | None = Field(default=None, description="Stack profile under transfer and tiers, which override it.")
+    stack: str | None = Field(default=None, description="Stack profile below engine, transfer and tiers, which win.")
     transfer: Transfer = Field(default_factory=Transfer)
     tiers: dict[str, TierSpec] = Field(description="By name, fastest first; the first is hbm.")
     links: dict[str, LinkSpec] = Field(default_factory=dict, description="Overrides of links, by name.")

@@ -59,6 +59,9 @@ class TierSpec(Part):
     eviction: Choice = Field(
         default="lru", description="Eviction policy, or package.module:Class; {name: {parameter: value}} sets more."
     )
+    evicts: bool = Field(
+        default=True, description="false: nothing is evicted to make room; what does not fit is not stored."
+    )
     structure: Literal["hashmap", "leaf_constrained"] = Field(
         default="hashmap", description="leaf_constrained: a chunk goes only after all that continue it."
     )

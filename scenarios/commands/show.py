@@ -11,8 +11,9 @@ from models.catalogue import Entry, Figure, load_entry
 from models.errors import InputError, UnknownNameError, did_you_mean
 from scenarios.commands.listing import KINDS, REGISTRIES, plural_of, singular_of
 from scenarios.commands.tables import print_json, print_pairs, print_table
-from scenarios.layers import is_path, read_profile
+from scenarios.layers import is_path
 from scenarios.loader import json_schema, load_scenario, resolved
+from scenarios.profiles import read_profile, settings
 
 _CATALOGUE = ("llms", "accelerators", "storage", "links")
 
@@ -40,6 +41,8 @@ def print_one(kind: str | None, name: str, *, as_json: bool) -> None:
         print_json(found)
     elif plural in REGISTRIES:
         _print_plugin(found)
+    elif plural == "stacks":
+        _print_profile(found)
     else:
         sys.stdout.write(yaml.safe_dump(found, sort_keys=False, allow_unicode=True, width=100))
 
@@ -91,6 +94,22 @@ def _figure(name: str, figure: Figure) -> list[str]:
     spread = "-" if figure.spread is None else f"{figure.spread:.1%}"
     source = figure.source if figure.note is None else f"{figure.source}. Note: {figure.note}"
     return [name, figure.text, status, spread, source]
+
+
+def _print_profile(found: dict[str, Any]) -> None:
+    print_pairs([(key, str(found[key])) for key in ("name", "description", "version") if key in found])
+    rows = [[row.key, _text(row.value), row.why] for row in settings(read_profile(found["name"]))]
+    if rows:
+        sys.stdout.write("\n")
+        print_table(["key", "value", "why"], rows)
+    if "not_modelled" in found:
+        sys.stdout.write("\nNot modelled:\n")
+        sys.stdout.writelines(f"- {' '.join(limit.split())}\n" for limit in found["not_modelled"])
+
+
+def _text(value: Any) -> str:
+    """Return a value as a scenario would have it."""
+    return yaml.safe_dump(value, default_flow_style=True, sort_keys=False, width=1000).splitlines()[0]
 
 
 def _plugin(plural: str, name: str) -> dict[str, Any]:

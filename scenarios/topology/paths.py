@@ -33,6 +33,8 @@ class Paths:
         self._sizes = sizes
         self._links = links
         self._parts = parts
+        self._splits = -(-sizes.chunk_tokens // transfer.chunk_tokens) if transfer.split_chunks else 1
+        self._processes = sizes.pieces if transfer.io_process == "worker" else 1.0
 
     # Hops ------------------------------------------------------------------------------------------------------------
 
@@ -56,7 +58,7 @@ class Paths:
         link = self._links.by_name[medium]
         # The link's rates: they may be the scenario's own.
         device = replace(part.device, read_bytes_per_s=link.read_bytes_per_s, write_bytes_per_s=link.write_bytes_per_s)
-        piece_bytes = self._sizes.held_bytes(part) / self._sizes.pieces
+        piece_bytes = self._sizes.held_bytes(part) / self._processes / self._splits
         if direction == READ:
             return device.read_limit_bytes_per_s(piece_bytes)
         return device.write_limit_bytes_per_s(piece_bytes, sustained=sustained)
@@ -77,7 +79,7 @@ class Paths:
     # Legs ------------------------------------------------------------------------------------------------------------
 
     def _leg(self, network: FlowNetwork, hops: Sequence[Hop], software: SoftwarePath, form: Part) -> Leg:
-        return Leg(network.path(hops), self._sizes.held_bytes(form), software, self._sizes.pieces)
+        return Leg(network.path(hops), self._sizes.held_bytes(form), software, self._processes, self._splits)
 
     # Encodings: a leg counts bytes as one tier holds them; what crosses a link in another form counts for more or less.
 

@@ -166,6 +166,7 @@ class Pools:
             policy=policy,
             tail_first=tail_first,
             parent_of=self._parent_of(policy),
+            evicts=spec.evicts,
         )
 
 

@@ -20,6 +20,7 @@ from sim.tiers.attached import AttachedTier, keys_below
 from sim.tiers.gate import Gate, SecondTouch
 from sim.tiers.hierarchy import KvHierarchy
 from sim.tiers.tier import Tier
+from sim.tiers.turns import Turns
 from sim.transfers.flows import FlowNetwork
 from sim.transfers.legs import Leg
 
@@ -129,6 +130,7 @@ class Topology:
         decodes = replica in self._places.decoding
         positions = () if decodes else range(len(self._parts))
         attached = [self._attach(clock, network, position, replica) for position in positions]
+        self._make_turns(attached)
         for position, view in enumerate(attached):
             if self._parts[position].spec.inclusion == "exclusive":
                 self._wire_exclusion(attached, position, view)
@@ -146,6 +148,14 @@ class Topology:
             if view.write_back:
                 self._wire_write_back(hierarchy, position, view, replica)
         return hierarchy
+
+    def _make_turns(self, attached: Sequence[AttachedTier]) -> None:
+        """Let a replica's loads from all its memory, and from all its drives, wait for each other."""
+        copies, loads = self._transfer.copies_in_flight, self._transfer.loads_in_flight
+        copy_turns = None if copies is None else Turns(copies)
+        load_turns = None if loads is None else Turns(loads)
+        for view in attached:
+            view.turns = copy_turns if view.is_host_memory else load_turns
 
     def _wire_write_back(self, hierarchy: KvHierarchy, position: int, view: AttachedTier, replica: int) -> None:
         above = self._above(position)
@@ -213,6 +223,8 @@ class Topology:
             everywhere=part.scope == "shared" and spec.index == "filesystem",
             is_memory=part.is_memory,
             prefetch_leg=self._prefetch_leg(network, position, replica),
+            is_host_memory=part.is_host_memory,
+            eviction_s=0.0 if part.is_memory else self._transfer.eviction_software,
             takes_answers=spec.stores == "prompt+output",
         )
         # What several replicas share has one memory, that of the first of them.

@@ -195,6 +195,14 @@ class KvBlocks:
             self._count_hits(request, between(segments, start, end), limit)
         return loaded
 
+    def stops_the_batch(self, segments: Sequence[Segment]) -> bool:
+        """Whether the batch waits for the load of these segments."""
+        settings, tiers = self._settings, self._hierarchy.tiers
+        from_drives = settings.synchronous_storage_loads
+        if from_drives is None or all(tiers[segment.tier].is_host_memory for segment in segments):
+            return settings.synchronous_loads
+        return from_drives
+
     def _count_hits(self, request: Request, segments: Sequence[Segment], limit: int) -> None:
         """Count the hit tokens of the first admission; a recomputation after preemption is no hit."""
         chunk_tokens = self._chunk_tokens

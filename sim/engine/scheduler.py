@@ -151,7 +151,7 @@ class Scheduler:
                 request.queue_s += now_s - request.queued_at_s
             if not request.preemptions:
                 request.admitted_at_s = now_s
-            if request.comes_over or (segments and not self._settings.synchronous_loads):
+            if request.comes_over or (segments and not self._blocks.stops_the_batch(segments)):
                 self._load_later(request, segments)
                 if request not in self.meeting:
                     continue

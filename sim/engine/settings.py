@@ -21,6 +21,8 @@ class EngineSettings:
         Whether chunks that answers fill are findable in HBM too, where the workload knows them.
     synchronous_loads : bool
         Whether loads stop the batch.
+    synchronous_storage_loads : bool or None
+        The same for requests of which any part comes from drives; None: as the others.
     synchronous_stores : bool
         Whether the copy out of HBM extends the step.
     min_load_tokens : int
@@ -46,6 +48,7 @@ class EngineSettings:
     prefix_caching: bool = True
     caches_answers: bool = False
     synchronous_loads: bool = False
+    synchronous_storage_loads: bool | None = None
     synchronous_stores: bool = False
     min_load_tokens: int = 0
     request_software_s: float = 0.0

@@ -10,6 +10,7 @@ from sim.prefix_tree import KEY_MASK
 from sim.runs import Runs, shifted
 from sim.tiers.gate import Gate, SecondTouch
 from sim.tiers.tier import Tier
+from sim.tiers.turns import Turns
 from sim.transfers.legs import Leg
 
 
@@ -43,6 +44,8 @@ class AttachedTier:
         Whether all replicas reach the same pool and see the same chunks in it.
     is_memory : bool
         Whether it is memory and not drives.
+    is_host_memory : bool
+        Whether GPUs copy from it; a page cache is read by those that read files.
     takes_answers : bool
         Whether a write-through of what answers have added is for this tier too.
     selects : callable or None
@@ -57,6 +60,12 @@ class AttachedTier:
         Whether what has been read into HBM leaves this tier.
     prefetch_leg : Leg or None
         From the tier into the memory that its reads pass through, where KV is brought there ahead.
+    turns : Turns or None
+        Whom its reads wait for, where only so many are made at once.
+    eviction_s : float
+        Time for each chunk that a store evicts, one after another, before its bytes move [s].
+    evicting_until_s : float
+        When the evictions so far have ended [s].
     """
 
     tier: Tier
@@ -72,6 +81,7 @@ class AttachedTier:
     page_cache: Tier | None = None
     everywhere: bool = False
     is_memory: bool = False
+    is_host_memory: bool = False
     takes_answers: bool = False
     selects: Callable[[Runs], Runs] | None = None
     gate: Gate | None = None
@@ -79,6 +89,9 @@ class AttachedTier:
     on_kept: Callable[[Runs], None] | None = None
     leaves_for_hbm: bool = False
     prefetch_leg: Leg | None = None
+    turns: Turns | None = None
+    eviction_s: float = 0.0
+    evicting_until_s: float = 0.0
 
     def keys(self, chunks: Runs) -> Runs:
         """Return the tier's keys of these chunks."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from models.errors import InvariantError
 from sim.policies.base import AdmissionPolicy
-from sim.policies.leaf import select_victims
 from sim.run_sets import RunSet
 from sim.runs import Runs, count
 from sim.tiers.tier import Tier
@@ -54,17 +53,12 @@ class Gate:
             return ()
         if self._admission is None:
             return keys
-        admitted = self._admission.admit(keys, tier.free_units // tier.units_per_chunk, self._victims)
+        admitted = self._admission.admit(keys, tier.free_units // tier.units_per_chunk, tier.victims)
         if admitted is keys:
             return keys
         self._check(keys, admitted)
         tier.filtered_chunks += count(keys) - count(admitted)
         return admitted
-
-    def _victims(self, chunks: int) -> Runs:
-        """Return whom so many more chunks would evict, the first to go first; fewer where pins keep the others."""
-        tier = self._tier
-        return select_victims(tier.policy, chunks, tier.pinned, tier.ready)
 
     def _check(self, keys: Runs, admitted: Runs) -> None:
         left = RunSet()

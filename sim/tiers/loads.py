@@ -101,7 +101,16 @@ class Loads:
             else:
                 on_done()
 
-        self._load_segment(request_id, segment.tier, chunks.cut(segment.start, segment.end), ended)
+        runs, turns = chunks.cut(segment.start, segment.end), self._tiers[segment.tier].turns
+        if turns is None:
+            self._load_segment(request_id, segment.tier, runs, ended)
+            return
+
+        def its_turn_ended() -> None:
+            turns.ended()
+            ended()
+
+        turns.take(lambda: self._load_segment(request_id, segment.tier, runs, its_turn_ended))
 
     def _load_segment(self, request_id: int, segment_tier: int, chunks: Runs, on_done: Done) -> None:
         source = self._tiers[segment_tier]

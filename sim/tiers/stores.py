@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from sim.clock import Clock
+from sim.clock import COMPLETION, Clock
 from sim.recording import TransferLog
 from sim.run_sets import RunSet
 from sim.runs import Runs, count, shifted
@@ -185,6 +185,7 @@ class Stores:
             chunks = shifted(wanted, -target.key_offset)
         if not wanted:
             return False
+        evicted_before = tier.evicted_chunks
         # With a write-back below, room takes a transfer, also where a store would rather drop than wait.
         waits = target.waits_when_full or tier.spill is not None
         granted = tier.reserve_or_wait(wanted) if waits else tier.reserve_some(wanted)
@@ -214,7 +215,14 @@ class Stores:
             # Last, so that slower tiers have pinned what they read from here before those who wait take the room.
             tier.transfer_ended()
 
-        move(target.write_leg, n_chunks, self._network, began_s, written)
+        evicted = tier.evicted_chunks - evicted_before
+        if not (target.eviction_s and evicted):
+            move(target.write_leg, n_chunks, self._network, began_s, written)
+            return True
+        # One file after another under a lock, whoever asks.
+        begin_s = max(began_s, target.evicting_until_s) + evicted * target.eviction_s
+        target.evicting_until_s = begin_s
+        self._clock.at(begin_s, COMPLETION, lambda _: move(target.write_leg, n_chunks, self._network, begin_s, written))
         return True
 
     def _write_later(self, target: AttachedTier, chunks: Runs, on_done: Done | None, request_id: int) -> bool:

@@ -43,6 +43,8 @@ class Tier:
         Whether a run of chunks enters tail first, so that its tail is evicted before its head.
     parent_of : callable or None
         Given to policies that keep the prefix tree (``structure: leaf_constrained``).
+    evicts : bool
+        Whether chunks are evicted to make room; else what does not fit is refused.
     """
 
     __slots__ = (
@@ -56,6 +58,7 @@ class Tier:
         "capacity_units",
         "dropped_chunks",
         "evicted_chunks",
+        "evicts",
         "expired",
         "filtered_chunks",
         "hit_tokens",
@@ -91,6 +94,7 @@ class Tier:
         policy: EvictionPolicy,
         tail_first: bool = True,
         parent_of: ParentOf | None = None,
+        evicts: bool = True,
     ) -> None:
         self.name = name
         self.index = index
@@ -101,6 +105,7 @@ class Tier:
         _, self._miss, self._evict_from_policy, self.expired = hooks(policy)
         self.tail_first = tail_first
         self._parent_of = parent_of
+        self.evicts = evicts
         self.ready = RunSet()
         self.pending = RunSet()
         self.pinned = RunCounts()
@@ -170,6 +175,8 @@ class Tier:
     def _make_room(self, units: int) -> bool:
         short = self.used_units + units - self.capacity_units - self._leaving_units
         if short > 0:
+            if not self.evicts:
+                return False
             wanted = -(-short // self.units_per_chunk)
             if wanted > len(self.ready) - len(self.pinned):
                 return False
@@ -178,6 +185,10 @@ class Tier:
                 return False  # a prefix tree keeps the ancestors of pinned chunks too
             self._evict(victims if self.spill is None else self.spill(victims))
         return self.used_units + units <= self.capacity_units
+
+    def victims(self, chunks: int) -> Runs:
+        """Return whom so many more chunks would evict, the first to go first; fewer where pins keep the others."""
+        return select_victims(self.policy, chunks, self.pinned, self.ready) if self.evicts else ()
 
     def _evict(self, runs: Runs) -> None:
         self.evicted_chunks += self._remove(runs, self._evict_from_policy)
@@ -255,7 +266,7 @@ class Tier:
         if self.reserve(runs):
             return runs
         free = self.free_units // self.units_per_chunk
-        most = cut(runs, 0, free + count(select_victims(self.policy, count(runs), self.pinned, self.ready)))
+        most = cut(runs, 0, free + count(self.victims(count(runs))))
         return most if most and self.reserve(most) else ()
 
     def reserve_or_wait(self, runs: Runs) -> Runs | None:

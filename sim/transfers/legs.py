@@ -69,7 +69,10 @@ class Leg:
         Chunks in flight, time of a round (device and network latency included), bandwidth of one stream and of one
         process.
     processes : float
-        Shards that workers move at once: one a GPU; where several hold the same KV, each shard counts once.
+        Shards that workers move at once: one a GPU; where several hold the same KV, each shard counts once. 1 where one
+        process moves the KV of all of them.
+    splits : int
+        Pieces that the software moves of each chunk, one after another as chunks are.
     write_cache, sustained_path : WriteCache or None, Path or None
         A drive's fast write buffer, and the path that writes take once it is full.
     """
@@ -78,6 +81,7 @@ class Leg:
     chunk_bytes: int
     software: SoftwarePath
     processes: float
+    splits: int = 1
     write_cache: WriteCache | None = None
     sustained_path: Path | None = None
     _ceilings: dict[int, float] = field(default_factory=dict)
@@ -92,8 +96,9 @@ class Leg:
         if ceiling is None:
             n_bytes = chunks * self.chunk_bytes
             alone = n_bytes / (self.software.software_s + n_bytes / self.path.capacity_bytes_per_s)
+            splits = self.splits
             law = self.software.ceiling_bytes_per_s(
-                chunks=chunks, chunk_bytes=self.chunk_bytes, processes=self.processes
+                chunks=chunks * splits, chunk_bytes=self.chunk_bytes / splits, processes=self.processes
             )
             ceiling = self._ceilings[chunks] = min(alone, law)
         return ceiling

@@ -15,7 +15,11 @@ llm: llama-3.1-8b
 cluster: {accelerator: h100-sxm, replicas: %(replicas)d, replicas_per_node: %(replicas)d}
 transfer:
   {load: %(load)s, layerwise: %(layerwise)s, load_or_recompute: %(choice)s, store: %(store)s, staging: %(staging)s,
-  lookup: %(lookup)s, insertion: %(insertion)s, prefetch: %(prefetch)s}
+  lookup: %(lookup)s, insertion: %(insertion)s, prefetch: %(prefetch)s,
+  storage_load: %(storage_load)s, loads_in_flight: %(at_once)s,
+  copies_in_flight: %(at_once)s, eviction_software: %(eviction)s, split_chunks: true, chunk_tokens: 64,
+  io_process: %(process)s}
+engine: {chunk_tokens: 256}
 tiers:
   hbm: {capacity: 1.2 GB, structure: %(structure)s}
 %(tiers)s
@@ -63,7 +67,8 @@ def tiers(draw: st.DrawFn) -> str:
             f"promotion: {promotion}, inclusion: {'exclusive' if exclusive else 'inclusive'}, "
             f"index: {draw(st.sampled_from(['process', 'filesystem']))}, "
             f"scope: {draw(st.sampled_from(['replica', 'node', 'shared']))}, "
-            f"structure: {draw(st.sampled_from(['hashmap', 'leaf_constrained']))}"
+            f"structure: {draw(st.sampled_from(['hashmap', 'leaf_constrained']))}, "
+            f"evicts: {draw(st.sampled_from(['true', 'true', 'false']))}"
         )
         if name != "cache":
             lines[-1] += (
@@ -95,6 +100,10 @@ def tiers(draw: st.DrawFn) -> str:
             "staging": st.sampled_from(["pipelined", "store-and-forward"]),
             "lookup": st.sampled_from(["any", "grouped"]),
             "insertion": st.sampled_from(["head-first", "tail-first"]),
+            "storage_load": st.sampled_from(["null", "sync", "async"]),
+            "at_once": st.sampled_from(["null", "1", "2"]),
+            "eviction": st.sampled_from(["0 s", "3 ms"]),
+            "process": st.sampled_from(["worker", "replica"]),
             "structure": st.sampled_from(["hashmap", "leaf_constrained"]),
             "prompt": st.sampled_from([300, 2000, 4500]),
         }

@@ -45,6 +45,9 @@ ENCODED = (
     "tiers.nvme.encoding.format=fp8 tiers.nvme.encoding.encode_bandwidth=20GB/s "
     "tiers.nvme.encoding.decode_bandwidth=20GB/s"
 )
+EIGHT_CLIENTS = "workload.closed_loop.concurrency=8 "
+SLOW_READS = "transfer.reads_in_flight=1 transfer.read_stream_bandwidth=500MB/s"
+SLOW_COPIES = "links.host-link.bandwidth=1GB/s tiers.dram.capacity=20GB"
 DIRECT = "tiers.dram.placement=none"
 CROWDED_DRIVE = "links.nvme.bandwidth=400MB/s"
 AHEAD = f"workload.closed_loop.concurrency=6 tiers.dram.capacity=12GB tiers.dram.promotion=never {DIRECT}"
@@ -192,6 +195,7 @@ KNOBS = [
         rises=True,
         more="tiers.dram.capacity=1.1GB tiers.dram.promotion=never links.nvme.bandwidth=100MB/s",
     ),
+    Knob("tiers.nvme.evicts", (False, True), written("nvme"), rises=True, more="tiers.nvme.capacity=5GB"),
     Knob(
         "tiers.nvme.structure",
         ("hashmap", "leaf_constrained"),
@@ -202,6 +206,9 @@ KNOBS = [
     Knob("tiers.cache.page_cache_of", ("nvme", "null"), crossing("host-link", "write"), rises=True, last=CACHED),
     # Software
     Knob("transfer.load", ("async", "sync"), itl, rises=True),
+    # Two clients, so that one decodes while the other loads.
+    Knob("transfer.storage_load", ("async", "sync"), itl, rises=True, more="transfer.load=async"),
+    Knob("transfer.storage_load", ("async", "sync"), itl, rises=True, more="transfer.load=sync"),
     Knob("transfer.store", ("async", "sync"), itl, rises=True, more="links.host-link.bandwidth=1GB/s"),
     Knob(
         "transfer.chunk_tokens",
@@ -210,6 +217,22 @@ KNOBS = [
         rises=False,
         more="transfer.reads_in_flight=1 transfer.read_software=1ms",
     ),
+    Knob(
+        "transfer.split_chunks",
+        (False, True),
+        ttft,
+        rises=True,
+        more="engine.chunk_tokens=256 transfer.chunk_tokens=16 transfer.reads_in_flight=1 transfer.read_software=1ms",
+    ),
+    Knob(
+        "transfer.io_process",
+        ("worker", "replica"),
+        ttft,
+        rises=True,
+        more="cluster.tensor_parallel=2 transfer.reads_in_flight=1 transfer.read_stream_bandwidth=1GB/s",
+    ),
+    Knob("transfer.loads_in_flight", (1, "null"), ttft, rises=False, more=EIGHT_CLIENTS + SLOW_READS),
+    Knob("transfer.copies_in_flight", (1, "null"), ttft, rises=True, more=EIGHT_CLIENTS + SLOW_COPIES),
     Knob("transfer.reads_in_flight", (1, 8), ttft, rises=False, more="transfer.read_software=10ms"),
     Knob(
         "transfer.writes_in_flight",
@@ -237,6 +260,13 @@ KNOBS = [
         more=f"{DIRECT}",
     ),
     Knob("transfer.process_bandwidth", ("100 MB/s", "5 GB/s"), ttft, rises=False),
+    Knob(
+        "transfer.eviction_software",
+        ("0 s", "20 ms"),
+        makespan,
+        rises=True,
+        more=f"tiers.nvme.capacity=3GB {DIRECT}",
+    ),
     Knob("transfer.request_software", ("0 s", "30 ms"), ttft, rises=True, more="transfer.load=sync"),
     Knob("transfer.request_software", ("0 s", "30 ms"), ttft, rises=True, more="transfer.load=async"),
     Knob("transfer.staging", ("pipelined", "store-and-forward"), ttft, rises=True),
