@@ -75,7 +75,7 @@ class Cluster:
         self._router = router
         self._max_model_len = front_end.max_model_len
         self._occupancy = occupancy
-        self._prefixes = prefixes
+        self.prefixes = prefixes
         self._priority_of = priority_of
         self._indexes = range(len(self.replicas))
         self._front_ends = [FrontEnd(clock, front_end) for _ in self.replicas]
@@ -116,8 +116,8 @@ class Cluster:
             phase=phase,
             prompt_tokens=prompt_tokens,
             output_tokens=output_tokens,
-            chunks=self._prefixes.chain(chunks),
-            whole=self._prefixes.chain([*chunks, *answer]) if answer else None,
+            chunks=self.prefixes.chain(chunks),
+            whole=self.prefixes.chain([*chunks, *answer]) if answer else None,
             arrived_at_s=self.clock.now_s,
             tiers=len(self.tiers),
             priority=priority,

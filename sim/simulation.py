@@ -19,6 +19,7 @@ from sim.results.link_use import link_use
 from sim.results.percentiles import PercentileRule
 from sim.results.result import SimulationResult, versions
 from sim.results.summary import Recorded, measured_mask, measured_window, summarise
+from sim.tiers.orphans import orphaned_chunks
 from sim.transfers.flows import FlowNetwork
 from sim.workload.phases import Phase
 
@@ -259,11 +260,13 @@ class Simulation:
 
     def _tier_figures(self, began: _Counters, ended: _Counters) -> dict[str, dict[str, float]]:
         figures = {}
+        orphans = orphaned_chunks(self.cluster.tiers, self.cluster.prefixes)
         for name, pools in self.cluster.tiers.items():
             before, after = began.tiers[name], ended.tiers[name]
             figures[name] = {key: value - before[key] for key, value in after.items()} | {
                 "peak_used_bytes": sum(t.peak_units * t.unit_bytes for t in pools),
                 "capacity_bytes": sum(t.capacity_bytes for t in pools),
+                "orphaned_bytes": orphans[name] * pools[0].chunk_bytes,
             }
         return figures
 

@@ -33,7 +33,7 @@ class Lirs(ChunkPolicy):
     def prepare(self, context: PolicyContext) -> None:
         """Learn the capacity."""
         capacity = known(context.capacity_chunks, self, "the capacity in chunks")
-        self._most_hot = capacity - max(int(capacity * _COLD_SHARE), 1)
+        self._most_hot = max(capacity - max(int(capacity * _COLD_SHARE), 1), 1)  # a cache of one chunk has it hot
         self._most_stacked = _STACK_PER_CHUNK * capacity
 
     def _insert(self, key: int) -> None:

@@ -37,8 +37,8 @@ ONE_CLIENT = "workload.closed_loop.concurrency=1"
 FIRST_HIT = "workload.closed_loop.concurrency=1 workload.closed_loop.requests=9"
 SESSIONS = (
     "workload.closed_loop=null workload.synthetic.requests=300 workload.synthetic.block_tokens=64 cluster.replicas=2 "
-    "workload.sessions.think_scale=0 cluster.replicas_per_node=2 tiers.dram.placement=none tiers.hbm.capacity=40GB "
-    "transfer.chunk_tokens=64"
+    "workload.sessions.think_scale=0 cluster.replicas_per_node=2 cluster.router=session-affinity "
+    "tiers.dram.placement=none tiers.hbm.capacity=40GB transfer.chunk_tokens=64"
 )
 FEW_TURNS = "workload.closed_loop.requests=9"
 ENCODED = (
