@@ -1,0 +1,1 @@
+"""Device files from what storage benchmarks and monitors print: `kvtier import-device`."""
