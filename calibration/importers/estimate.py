@@ -6,7 +6,7 @@ to gain from a deeper queue, latency and stream rate at a queue depth of 1. What
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -18,6 +18,12 @@ _FAR_BELOW: Final = 0.8
 
 _EXPLAINED: Final = 0.75
 """Little's law alone explains a rate of this share of what it allows: no limit of operations is in sight."""
+
+_TRICKLE_SHARE: Final = 0.05
+"""A mix with less than one byte in twenty of a direction says nothing about it."""
+
+_SHALLOW: Final = 4
+"""In a deeper queue than this, a mean time says more about the waiting than about the device."""
 
 _LEVEL: Final = 0.95
 """Rates that differ by less than one in twenty are taken for equal."""
@@ -79,16 +85,12 @@ def estimate(points: Sequence[Point]) -> tuple[dict[str, Found], list[str]]:
         operations = _operations(side, rates.get(name), latencies.get(name), stream_bytes_per_s)
         if operations is not None:
             figures[f"{name}_iops"] = operations
-        largest = max((point.cell.io_bytes for point in side.alone), default=0.0)
-        if 0 < largest < _LARGE_BYTES and any(point.cell.depth is not None for point in side.alone):
-            warnings.append(
-                f"the largest {name}s are of {size_text(largest)}: larger ones may reach a higher bandwidth"
-            )
+        warnings += _doubts(side)
     return figures, warnings
 
 
 def _side(points: Sequence[Point], direction: str) -> _Side:
-    used = [point for point in points if point.cell.rate(direction) > 0]
+    used = [point for point in points if point.cell.rate(direction) > _TRICKLE_SHARE * point.cell.bytes_per_s]
     alone = [
         point for point in used if point.cell.rate(direction) == point.cell.bytes_per_s and not point.cell.is_bound
     ]
@@ -120,6 +122,9 @@ def _bandwidth(side: _Side, other_bytes_per_s: float | None) -> tuple[float, Fou
 def _serial(side: _Side, stream_bytes_per_s: float | None) -> tuple[float, float | None, Found] | None:
     """Return latency [s], stream rate [B/s] where sizes differ, and the latency as a figure."""
     timed = [point for point in side.alone if point.cell.latency_s(side.direction)]
+    if not side.alone:
+        # In a mix only a measured time is one of this direction, and only alone in the queue it waits for nothing.
+        timed = [point for point in side.mixed if point.cell.depth == 1 and _measured_s(point, side.direction)]
     ones = [point for point in timed if point.cell.depth == 1]
     if not ones:
         return _shallowest(side, timed)
@@ -138,13 +143,35 @@ def _serial(side: _Side, stream_bytes_per_s: float | None) -> tuple[float, float
 
 
 def _shallowest(side: _Side, timed: Sequence[Point]) -> tuple[float, float | None, Found] | None:
-    """Return the shortest time seen where nothing ran at queue depth 1: it contains some waiting."""
-    if not timed:
+    """Return the shortest time seen where nothing ran at queue depth 1; None where it is mostly waiting."""
+    shallow = [
+        point
+        for point in timed
+        if point.cell.depth is None
+        or (point.cell.depth <= _SHALLOW and point.cell.bytes_per_s < _FAR_BELOW * (side.bandwidth_bytes_per_s or 0.0))
+    ]
+    if not shallow:
         return None
-    quickest = min(timed, key=lambda point: point.cell.latency_s(side.direction) or 0.0)
+    quickest = min(shallow, key=lambda point: point.cell.latency_s(side.direction) or 0.0)
     latency_s = quickest.cell.latency_s(side.direction) or 0.0
     note = f"the shortest mean time, not alone in the queue: an upper bound ({quickest.text()})"
     return latency_s, None, Found(value=latency_s, note=note, spread=quickest.spread)
+
+
+def _measured_s(point: Point, direction: str) -> float | None:
+    return point.cell.read_latency_s if direction == "read" else point.cell.write_latency_s
+
+
+def _doubts(side: _Side) -> Iterator[str]:
+    """Yield why the bandwidth may be higher than what was seen."""
+    used = [point.cell for point in (side.alone or side.mixed) if point.cell.depth is not None]
+    if not used:
+        return
+    largest = max(cell.io_bytes for cell in used)
+    if largest < _LARGE_BYTES:
+        yield f"the largest {side.direction}s are of {size_text(largest)}: larger ones may reach a higher bandwidth"
+    if all(cell.depth == 1 for cell in used):
+        yield f"no {side.direction}s at a queue deeper than 1: more at once may reach a higher bandwidth"
 
 
 def _line(times: Sequence[tuple[float, float]]) -> tuple[float, float | None]:

@@ -20,6 +20,12 @@ _DECIMAL_COMMA: Final = re.compile(r"^([0-9]+),([0-9]+)$")
 _BUSY_SHARE: Final = 0.5
 """An interval counts as busy from half of the highest rate on: the first and last second of a burst are cut off."""
 
+_TRICKLE_SHARE: Final = 0.05
+"""A direction that reaches less than a twentieth of the other is not what the log is about."""
+
+_FEW_OUTSTANDING: Final = 2.0
+"""Up to so many requests in flight, await is a time of the drive; above, it is mostly the queue."""
+
 _ALONE_SHARE: Final = 0.1
 """Reads with less than a tenth of writes beside them count as alone, and the other way round."""
 
@@ -31,8 +37,9 @@ class IostatImporter:
 
     Format: iostat(1) of sysstat 12.6.1. "kB" is 1024 B there: figures in "GB/s" that are kB/s / 1e6 are 2.4 % low. The
     first report is since boot and left out. A rate is the mean of the intervals above half of the highest, those with
-    only reads (or only writes) where there are some; the queue depth is requests a second x await. What a log shows is
-    what was asked of the drive, which may be less than it can do.
+    only reads (or only writes) where there are some. await is taken for a latency only where few requests were in
+    flight (requests a second x await). What a log shows is what was asked of the drive, which may be less than it can
+    do; a trickle in one direction beside a flood in the other is left out.
 
     Parameters
     ----------
@@ -59,9 +66,12 @@ class IostatImporter:
             for disk, row in report.items():
                 by_disk.setdefault(disk, []).append(row)
         disk = self._chosen(by_disk, where)
-        cells = [cell for name in ("read", "write") for cell in _busy(by_disk[disk], name, disk)]
-        if not cells:
+        sides = [(name, cell) for name in ("read", "write") for cell in _busy(by_disk[disk], name, disk)]
+        if not sides:
             raise MeasurementError(where, f"{disk} read and wrote nothing after the first report")
+        # What the system writes by the way says nothing of what the drive can write.
+        least = _TRICKLE_SHARE * max(cell.rate(name) for name, cell in sides)
+        cells = [cell for name, cell in sides if cell.rate(name) >= least]
         intervals = len(by_disk[disk])
         return Measurements(
             tool="iostat -x",
@@ -94,7 +104,12 @@ def _busy(rows: Sequence[Mapping[str, float]], direction: str, disk: str) -> lis
     peak = max(row[direction] for row in used)
     busy = [row for row in used if row[direction] >= _BUSY_SHARE * peak]
     rate, operations = (fmean(row[key] for row in busy) for key in (direction, f"{direction}_ops"))
-    waits = [row[f"{direction}_await_s"] for row in used if row[f"{direction}_await_s"] > 0]
+    waits = [
+        wait_s
+        for row in used
+        for wait_s in (row[f"{direction}_await_s"],)
+        if wait_s > 0 and wait_s * row[f"{direction}_ops"] <= _FEW_OUTSTANDING
+    ]
     beside = 0.0 if alone else fmean(row[other] for row in busy)
     return [
         Cell(
@@ -103,7 +118,6 @@ def _busy(rows: Sequence[Mapping[str, float]], direction: str, disk: str) -> lis
             depth=None,
             read_bytes_per_s=rate if direction == "read" else beside,
             write_bytes_per_s=rate if direction == "write" else beside,
-            # The quickest interval is the one with the least waiting in queues.
             read_latency_s=min(waits, default=None) if direction == "read" else None,
             write_latency_s=min(waits, default=None) if direction == "write" else None,
             is_bound=not alone,

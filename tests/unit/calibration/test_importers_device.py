@@ -122,6 +122,25 @@ def test_small_blocks_alone_show_no_bandwidth() -> None:
     assert any("largest reads are of 4 KiB" in text for text in warnings)
 
 
+def test_times_of_a_full_queue_are_no_latency() -> None:
+    cells = [cell for cell in grid(TRUTH).cells if cell.depth != 1]
+    entry = import_device([("a.json", Measurements(tool="t", cells=cells))], name="d").entry
+    assert entry.si("read_latency") == pytest.approx(73.6e-6, rel=1e-2)  # 4 KiB at depth 4, with its 1.6 us of bytes
+    assert "upper bound" in (entry.figures["read_latency"].note or "")
+    deep = [cell for cell in cells if cell.depth == 256]
+    entry = import_device([("a.json", Measurements(tool="t", cells=deep))], name="d").entry
+    assert entry.figures["read_latency"].status == "assumed"
+
+
+def test_mixes_at_depth_1_give_latencies_where_they_were_measured() -> None:
+    both = {"read_bytes_per_s": 5e7, "write_bytes_per_s": 5e7, "read_latency_s": 80e-6, "write_latency_s": 20e-6}
+    cell = Cell(label="x", io_bytes=4096, depth=1, **both)
+    imported = import_device([("a.json", Measurements(tool="t", cells=[cell]))], name="d")
+    assert imported.entry.si("read_latency") == pytest.approx(80e-6)
+    assert imported.entry.si("write_latency") == pytest.approx(20e-6)
+    assert any("no reads at a queue deeper than 1" in text for text in imported.warnings)
+
+
 def test_a_busy_average_bounds_both_directions_together(tmp_path: Path) -> None:
     (tmp_path / "r.json").write_text(MLPERF, encoding="utf-8")
     entry = import_device([("r.json", read_measurements(tmp_path / "r.json"))], name="d").entry

@@ -175,6 +175,15 @@ def test_iostat_takes_the_busy_intervals_of_each_direction_after_the_first_repor
     assert writes.write_bytes_per_s == 2_000_000 * 1024
 
 
+def test_iostat_leaves_a_trickle_and_the_times_of_a_full_queue_out(read: Any) -> None:
+    rows = [iostat_row("nvme0n1", 0.0), iostat_row("nvme0n1", 6e6, wait_ms=9.0), iostat_row("nvme0n1", 0.0, 512.0)]
+    (cell,) = read(iostat_log(*([row] for row in rows))).cells
+    beside = [iostat_row("nvme0n1", 0.0), iostat_row("nvme0n1", 6e6, 512.0, wait_ms=9.0)]
+    assert read(iostat_log(*([row] for row in beside))).cells == [cell]
+    assert cell.read_bytes_per_s == 6e6 * 1024
+    assert cell.read_latency_s is None
+
+
 def test_iostat_with_a_decimal_comma_in_megabytes(read: Any) -> None:
     log = IOSTAT.replace("rkB/s", "rMB/s").replace("wkB/s", "wMB/s").replace(".00", ",00")
     assert read(log, "iostat").cells[0].read_bytes_per_s == 6_700_000 * 2**20
