@@ -6,13 +6,18 @@ import re
 import shlex
 import subprocess
 import sys
+from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any
 
 import pytest
+from storage_samples import FIO_OF_A_RUN
 
+from calibration.importers.device import import_device
+from calibration.importers.reading import read_measurements
 from scenarios import cli
 from scenarios.cli import main
+from scenarios.commands.discovery import GROUP
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -38,6 +43,7 @@ def test_a_command_of_the_readme_works(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "mine.yaml").write_text(blocks("yaml")[0], encoding="utf-8")
+    _bring_storage(line, tmp_path)
     if "conversation_trace" in line:
         trace: Path = request.getfixturevalue("conversation_trace")
         (tmp_path / trace.name).symlink_to(trace)
@@ -47,6 +53,16 @@ def test_a_command_of_the_readme_works(
     kvtier = f'kvtier() {{ {shlex.quote(sys.executable)} -m scenarios.cli "$@"; }}; set -o pipefail; '
     environment = {**os.environ, "PYTHONPATH": str(Path(cli.__file__).parents[1])}
     subprocess.run(["bash", "-c", kvtier + line], env=environment, check=True, capture_output=True)
+
+
+def _bring_storage(line: str, folder: Path) -> None:
+    """Put what a benchmark wrote into the folder, and the device that comes of it."""
+    verb = line.split()[1]
+    if verb == "import-device" and verb not in {point.name for point in entry_points(group=GROUP)}:
+        pytest.skip(f"kvtier is not installed here, so that there is no {verb}")
+    (folder / "fio.json").write_bytes(FIO_OF_A_RUN.read_bytes())
+    device = import_device([("fio.json", read_measurements(folder / "fio.json"))], name="drive")
+    (folder / "drive.yaml").write_text(device.yaml(), encoding="utf-8")
 
 
 def test_the_python_of_the_readme_works(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

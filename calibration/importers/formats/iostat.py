@@ -113,7 +113,7 @@ def _busy(rows: Sequence[Mapping[str, float]], direction: str, disk: str) -> lis
     beside = 0.0 if alone else fmean(row[other] for row in busy)
     return [
         Cell(
-            label=f"{len(busy)} busy intervals of {disk}, the highest {peak / 1e9:.4g} GB/s",
+            label=f"{len(busy)} busy interval{'s' * (len(busy) > 1)} of {disk}, the highest {peak / 1e9:.4g} GB/s",
             io_bytes=rate / operations if operations else 0.0,
             depth=None,
             read_bytes_per_s=rate if direction == "read" else beside,

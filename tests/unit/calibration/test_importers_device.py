@@ -217,6 +217,13 @@ def test_json_is_one_object_with_the_curve(capsys: pytest.CaptureFixture[str]) -
     assert row["curve_bytes_per_s"] == pytest.approx(row["measured_bytes_per_s"], rel=0.01)
 
 
+@pytest.mark.usefixtures("installed")
+def test_help_names_every_format(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["import-device", "--help"]) == 0
+    words = capsys.readouterr().out.replace(",", " ").split()
+    assert set(SAMPLES) <= set(words)
+
+
 @pytest.mark.usefixtures("installed", "sample")
 @pytest.mark.parametrize(
     ("arguments", "problem"),
