@@ -183,8 +183,10 @@ def _assumed(figures: dict[str, Figure], stand_in: str | None, device_class: str
             assumed[key] = twin.model_copy(update={**update, "status": "assumed", "unverified": True})
         else:
             figure = other.figures[key]
+            # The catalogue counts bandwidth of an array per drive.
+            drives = (other.count("drives") or 1) if key.endswith("bandwidth") else 1
             update = {"source": f"as {other.name}: {figure.source}", "status": "assumed", "unverified": True}
-            assumed[key] = figure.model_copy(update=update)
+            assumed[key] = figure.model_copy(update={**update, "value": figure.value * drives})
     return assumed
 
 
