@@ -184,6 +184,13 @@ def test_iostat_leaves_a_trickle_and_the_times_of_a_full_queue_out(read: Any) ->
     assert cell.read_latency_s is None
 
 
+def test_iostat_takes_intervals_of_reads_alone_where_there_are_some(read: Any) -> None:
+    rows = [iostat_row("sda", 0.0), iostat_row("sda", 3e6, 2e6), iostat_row("sda", 2e6)]
+    assert read(iostat_log(*([row] for row in rows))).cells[0].bytes_per_s == 2e6 * 1024
+    (reads, writes) = read(iostat_log(*([row] for row in rows[:2]))).cells
+    assert reads.bytes_per_s == writes.bytes_per_s == 5e6 * 1024
+
+
 def test_iostat_with_a_decimal_comma_in_megabytes(read: Any) -> None:
     log = IOSTAT.replace("rkB/s", "rMB/s").replace("wkB/s", "wMB/s").replace(".00", ",00")
     assert read(log, "iostat").cells[0].read_bytes_per_s == 6_700_000 * 2**20
