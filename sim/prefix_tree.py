@@ -71,7 +71,7 @@ class PrefixTree:
                     strand.ids += rest
                     runs[-1] = range(runs[-1].start, strand.key + len(strand.ids))
                 break
-            length = _common(following.ids, rest)
+            length = common_prefix(following.ids, rest)
             seen += length
             runs.append(range(following.key, following.key + length))
             parent = following.key + length - 1
@@ -116,7 +116,7 @@ class PrefixTree:
         return runs
 
 
-def _common(first: array[int], second: array[int]) -> int:
+def common_prefix(first: Sequence[int], second: Sequence[int]) -> int:
     """Return how many leading ids are equal; compared in halves, because arrays compare at the speed of memory."""
     most = min(len(first), len(second))
     if first[:most] == second[:most]:

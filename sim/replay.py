@@ -143,11 +143,9 @@ def prefix_hits(policy: EvictionPolicy, capacity_blocks: int, chains: Iterable[C
             for part in absent:
                 miss(part)
         evicted = 0
-        if wanted > capacity_blocks - len(resident):
-            here = RunSet()
-            for run in path.runs:
-                here.add(run)
-            victims = select_victims(policy, wanted - (capacity_blocks - len(resident)), here, resident)
+        short = wanted - (capacity_blocks - len(resident))
+        if short > 0:
+            victims = select_victims(policy, short, RunSet(path.runs), resident)
             for victim in victims:
                 evict(victim)
                 resident.remove(ascending(victim))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from sim.runs import STRAND_BITS, Chain
 from sim.runs import count as count_chunks
@@ -14,13 +14,20 @@ class RunSet:
 
     Each strand has the sorted bounds of its runs, start and stop in turn: a key is inside where an odd number of bounds
     lies at or below it.
+
+    Parameters
+    ----------
+    runs : iterable of range
+        Ascending runs of keys to begin with; they may overlap.
     """
 
     __slots__ = ("_bounds", "_size")
 
-    def __init__(self) -> None:
+    def __init__(self, runs: Iterable[range] = ()) -> None:
         self._bounds: dict[int, list[int]] = {}
         self._size = 0
+        for run in runs:
+            self.add(run)
 
     def __len__(self) -> int:
         return self._size

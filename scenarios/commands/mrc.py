@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from models.errors import InputError, TraceError, did_you_mean
 from models.units import format_bytes, parse_quantity
+from scenarios.commands.plots import check_plot_file
 from scenarios.commands.progress import Progress
 from scenarios.commands.tables import print_json, print_pairs, print_table
 
@@ -21,7 +22,6 @@ _WARMUP: Final = 0.5
 _KV_DTYPE: Final = "bf16"
 # Points of a curve unless capacities are given: each halves the one before, down from all blocks of the trace.
 _DEFAULT_POINTS: Final = 14
-_PLOT_SUFFIXES: Final = (".png", ".svg", ".pdf")
 _PROGRESS_EVERY: Final = 1024  # requests read
 
 
@@ -45,7 +45,7 @@ def print_curves(question: Question, *, plot: str | None, as_json: bool) -> None
     """Print the curves as a table or as JSON and draw them; progress goes to stderr. Raises KvTierError."""
     policies = _checked(question)
     if plot is not None:
-        _check_plot_file(Path(plot))  # said now rather than after the replays
+        check_plot_file(Path(plot))  # said now rather than after the replays
     wanted = _listed("--capacities", question.capacities) if question.capacities is not None else []
     kv_bytes_per_token = _kv_bytes_per_token(question)
     sizes = [_size(text, kv_bytes_per_token) for text in wanted]
@@ -92,13 +92,6 @@ def _listed(option: str, text: str) -> list[str]:
     if not all(names):
         raise InputError(f"{option}: '{text}' has an empty entry; write values with commas between them")
     return names
-
-
-def _check_plot_file(path: Path) -> None:
-    if path.suffix.lower() not in _PLOT_SUFFIXES:
-        raise InputError(f"--plot {path}: the name must end in {', '.join(_PLOT_SUFFIXES)}")
-    if not path.parent.is_dir():
-        raise InputError(f"--plot {path}: there is no folder {path.parent}")
 
 
 def _kv_bytes_per_token(question: Question) -> int:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from models.errors import InputError
+from scenarios.commands.plots import check_plot_file
 from scenarios.commands.progress import Progress
 from scenarios.commands.tables import print_json, print_pairs
 from scenarios.commands.trace_options import Source, parameters, quantity
@@ -31,8 +32,6 @@ def print_trace_info(source: Source, *, starts: str | None, seed: int, plot: str
         _print_block_trace_info(source, block_trace, as_json=as_json)
         return
     if plot is not None:
-        from sim.results.trace_plot import check_plot_file
-
         check_plot_file(Path(plot))  # said now rather than after the reading
     from sim.traces.columns import read_columns
     from sim.traces.statistics import statistics_of

@@ -7,8 +7,6 @@ from contextlib import closing
 from dataclasses import dataclass
 from typing import Any, Final
 
-import numpy as np
-
 from models.errors import InputError, KvTierError
 from scenarios.comparison.bounds import Distance, distances
 from scenarios.comparison.intervals import CONFIDENCE, BlockDraws, Difference, difference_over_seeds, resolution_of
@@ -117,7 +115,7 @@ class Comparison:
         if first is None or first.sample is None:
             return []
         samples = [(found.variant.name, found.sample) for found in self.variants if found.sample is not None]
-        return [name for name, sample in samples if not np.array_equal(first.sample.workload, sample.workload)]
+        return [name for name, sample in samples if not first.sample.pairs_with(sample)]
 
     def to_dict(self) -> dict[str, Any]:
         """Return all of it as plain values: the JSON contract of ``kvtier compare --json``."""

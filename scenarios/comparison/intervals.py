@@ -110,16 +110,12 @@ class BlockDraws:
         self._weights = _drawn(first.blocks, np.random.SeedSequence([seed, first.blocks]).spawn(1)[0])
         self._drawn_first = _replicates(first, self._weights)
 
-    def is_paired(self, other: Sample) -> bool:
-        """Whether a run has the same requests in the same blocks as the first one."""
-        return np.array_equal(self._first.workload, other.workload)
-
     def differences(
         self, first: dict[str, float | None], other_sample: Sample, other: dict[str, float | None]
     ) -> dict[str, Difference]:
         """Return the difference of each metric that both runs have; *first* and *other* are their metrics."""
         drawn_first = self._drawn_first
-        drawn_other = _replicates(other_sample, self._weights) if self.is_paired(other_sample) else {}
+        drawn_other = _replicates(other_sample, self._weights) if self._first.pairs_with(other_sample) else {}
         found = {}
         for metric, value in other.items():
             base = first.get(metric)

@@ -75,6 +75,10 @@ class Sample:
         """How many blocks there are; 0 where the run is too short for an interval."""
         return int(self.workload.shape[0])
 
+    def pairs_with(self, other: Sample) -> bool:
+        """Whether another run has the same requests in the same blocks."""
+        return np.array_equal(self.workload, other.workload)
+
 
 def sample_of(result: SimulationResult, intervals: WindowedIntervals) -> Sample:
     """Return a run in blocks; *intervals* are those that it was recorded with."""

@@ -51,7 +51,8 @@ class KvBlocks:
         self._hbm = hbm
         self._hierarchy = hierarchy
         self._choice = choice
-        self._expiring = [tier for tier in (hbm, *(t.tier for t in hierarchy.tiers)) if tier.expired is not None]
+        pools = (hbm, *(attached.tier for attached in hierarchy.tiers))
+        self._expiring = [(pool, pool.expired) for pool in pools if pool.expired is not None]
 
     def fits(self, request: Request) -> bool:
         """Whether the pool could ever hold the request (with the private copy of its last cached block)."""
@@ -60,9 +61,8 @@ class KvBlocks:
 
     def hits(self, chunks: Chain) -> int:
         """Return how many leading chunks are in HBM."""
-        for tier in self._expiring:  # every look-up begins here
-            if tier.expired is not None:
-                tier.drop(tier.expired())
+        for pool, expired in self._expiring:  # every look-up begins here
+            pool.drop(expired())
         return self._hbm.ready.leading_of(chunks)
 
     def cached_prefix_tokens(self, chunks: Chain) -> int:
@@ -81,7 +81,7 @@ class KvBlocks:
         segments = self._chosen(chunks, self._hierarchy.lookup(chunks, hits)) if hits < chunks.seen else []
         if not segments or (segments[-1].end - hits) * chunk_tokens < self._settings.min_load_tokens:
             return CachedPrefix(found, 0.0)
-        times_s, load_s = self._hierarchy.load_s(segments)
+        times_s, load_s = self._hierarchy.loads.unloaded_s(segments)
         for segment, time_s in zip(segments, times_s, strict=True):
             tier = self._hierarchy.tiers[segment.tier]
             kind: TierKind = "shared" if tier.everywhere else "memory" if tier.is_memory else "storage"

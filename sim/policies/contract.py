@@ -131,10 +131,7 @@ class _Play:
             for _, made_hooks in self._all:
                 if made_hooks.miss is not None:
                     made_hooks.miss(part)
-        pinned = RunSet()
-        for run in prompt.runs:
-            pinned.add(run)
-        self._make_room(count(absent) - (_CAPACITY - len(self._resident)), pinned)
+        self._make_room(count(absent) - (_CAPACITY - len(self._resident)), RunSet(prompt.runs))
         if count(absent) > _CAPACITY - len(self._resident) or self._random.random() < 0.1:
             return  # as where a transfer is given up
         for part in reversed(absent) if tail_first else absent:

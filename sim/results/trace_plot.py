@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from models.errors import InputError
 from sim.arrays import Floats, Ints
 from sim.traces.columns import Columns
 from sim.traces.reuse_statistics import reused
@@ -16,22 +14,12 @@ from sim.traces.reuse_statistics import reused
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-SUFFIXES: Final = (".png", ".svg", ".pdf")
-
 # From Okabe and Ito's palette, as in `sim.results.plot`.
 _BLUE, _RED, _GREEN = "#0072B2", "#D55E00", "#009E73"
 _WIDTH_IN, _HEIGHT_IN = 6.4, 3.8
 _ARRIVAL_BINS: Final = 120
 # Points of a curve: a million steps would make a large file of a line that looks the same.
 _MAX_POINTS: Final = 2000
-
-
-def check_plot_file(path: Path) -> None:
-    """Raise InputError for a file that no plot can be saved to."""
-    if path.suffix.lower() not in SUFFIXES:
-        raise InputError(f"--plot {path}: the name must end in {', '.join(SUFFIXES)}")
-    if not path.parent.is_dir():
-        raise InputError(f"--plot {path}: there is no folder {path.parent}")
 
 
 def plot_trace(columns: Columns, path: str) -> None:

@@ -61,9 +61,7 @@ class Gate:
         return admitted
 
     def _check(self, keys: Runs, admitted: Runs) -> None:
-        left = RunSet()
-        for run in keys:
-            left.add(run)
+        left = RunSet(keys)
         for run in admitted:
             if not run or run.step != 1 or left.leading(run) != len(run):
                 cls = type(self._admission)

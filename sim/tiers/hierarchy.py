@@ -60,7 +60,6 @@ class KvHierarchy:
         self._log = log
         self.tiers = list(tiers)
         self._grouped = grouped_lookup
-        self._serial = serial_loads
         self._views = [(i, t.tier.ready, t.key_offset) for i, t in enumerate(self.tiers)]
         self._local_views = [view for view in self._views if not self.tiers[view[0]].everywhere]
         memory = None if staging is None else self.tiers[staging]
@@ -106,11 +105,6 @@ class KvHierarchy:
         if tier >= 0:
             segments.append(Segment(tier, begin, position))
         return segments
-
-    def load_s(self, segments: Sequence[Segment]) -> tuple[list[float], float]:
-        """Return the time to load each segment, and all of them, with nobody else on the way [s]."""
-        times_s = [self.tiers[segment.tier].load_s(segment.end - segment.start) for segment in segments]
-        return times_s, sum(times_s) if self._serial else max(times_s, default=0.0)
 
     # Loads -----------------------------------------------------------------------------------------------------------
 

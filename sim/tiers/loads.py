@@ -61,6 +61,15 @@ class Loads:
         self._stores = stores
         self.unstaged_chunks = 0
 
+    def unloaded_s(self, segments: Sequence[Segment]) -> tuple[list[float], float]:
+        """Return the time to load each segment, and all of them, with nobody else on the way [s]."""
+        times_s = [self._tiers[segment.tier].load_s(segment.end - segment.start) for segment in segments]
+        return times_s, self._together_s(times_s)
+
+    def _together_s(self, times_s: Sequence[float]) -> float:
+        """Return how long the segments of a request take that would take these times alone [s]."""
+        return sum(times_s) if self._serial else max(times_s, default=0.0)
+
     def expected_s(self, segments: Sequence[Segment]) -> float:
         """Return how long these segments would take to load if that began now and nothing else after it [s]."""
         now_s = self._clock.now_s
@@ -75,7 +84,7 @@ class Loads:
                     for leg in legs
                 )
             )
-        return sum(times_s) if self._serial else max(times_s, default=0.0)
+        return self._together_s(times_s)
 
     def load(
         self, request_id: int, chunks: Chain, segments: Sequence[Segment], spent_s: list[float], on_done: Done

@@ -16,12 +16,7 @@ def orphaned_chunks(tiers: Mapping[str, Sequence[Tier]], prefixes: PrefixTree) -
     A chunk is no orphan where all chunks before it lie in some pool, whoever reaches that pool: what is counted is a
     lower bound where replicas do not see each other's tiers.
     """
-    held = RunSet()
-    for pools in tiers.values():
-        for run in _own_keys(pools):
-            for part in held.absent(run):
-                held.add(part)
-    reach = _Reach(held, prefixes)
+    reach = _Reach(RunSet(run for pools in tiers.values() for run in _own_keys(pools)), prefixes)
     return {name: sum(reach.orphans(run) for run in _own_keys(pools)) for name, pools in tiers.items()}
 
 

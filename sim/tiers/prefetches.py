@@ -19,9 +19,7 @@ class _UnderWay:
     __slots__ = ("keys", "waiting")
 
     def __init__(self, keys: Runs) -> None:
-        self.keys = RunSet()
-        for run in keys:
-            self.keys.add(run)
+        self.keys = RunSet(keys)
         self.waiting: list[Done] = []
 
     def brings(self, keys: Runs) -> bool:

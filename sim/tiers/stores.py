@@ -160,9 +160,7 @@ class Stores:
             staging.on_kept(kept)
         if kept is staged:
             return ()
-        here = RunSet()
-        for run in kept:
-            here.add(run)
+        here = RunSet(kept)
         return [part for run in staged for part in here.absent(run)]
 
     def write(

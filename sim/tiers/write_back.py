@@ -80,9 +80,7 @@ class WriteBack:
             lower.wait_for_room(lambda: self._save_later(leaving_above, leaving))
         else:
             self._save(leaving_above, granted)
-        stay = RunSet()
-        for run in leaving_above:
-            stay.add(run)
+        stay = RunSet(leaving_above)
         return [part for victim in victims for part in stay.absent(victim)]
 
     def _save(self, upper_keys: Runs, keys: Runs) -> None:
@@ -128,9 +126,7 @@ def _let_in(gate: Gate, wanted: list[range], upper: list[range]) -> tuple[list[r
     admitted = gate.let_in(wanted)
     if admitted is wanted:
         return wanted, upper
-    let_in = RunSet()
-    for run in admitted:
-        let_in.add(run)
+    let_in = RunSet(admitted)
     below: list[range] = []
     above: list[range] = []
     for run, key in zip(wanted, upper, strict=True):

@@ -7,6 +7,7 @@ like this, the longest public trace takes a few hundred bytes a request in place
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
+from sim.prefix_tree import common_prefix
 from sim.traces.record import NO_ID, TraceRecord
 
 
@@ -64,17 +65,3 @@ def difference(before: list[int], ids: list[int]) -> tuple[int, tuple[int, ...]]
         else:
             runs += (block_id, 1)
     return keep, tuple(runs)
-
-
-def common_prefix(first: list[int], second: list[int]) -> int:
-    """Return how many entries two lists share at their start, comparing whole slices rather than entries."""
-    low, high = 0, min(len(first), len(second))
-    if first[:high] == second[:high]:
-        return high
-    while high - low > 1:
-        middle = (low + high) // 2
-        if first[low:middle] == second[low:middle]:
-            low = middle
-        else:
-            high = middle
-    return low

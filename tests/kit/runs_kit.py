@@ -34,10 +34,7 @@ def members(found: RunSet | RunCounts, among: Iterable[int] = range(100)) -> set
 
 
 def run_set(keys: Iterable[int]) -> RunSet:
-    made = RunSet()
-    for run in as_runs(sorted(keys)):
-        made.add(run)
-    return made
+    return RunSet(as_runs(sorted(keys)))
 
 
 @st.composite

@@ -61,8 +61,8 @@ def test_pairs_find_a_small_gain_and_strangers_cannot() -> None:
     assert all(found.high is not None and found.high < 0.0 for found in paired.values())
     # Of other requests nothing can be paired, and nothing is claimed.
     other = a_sample(stranger, prompt_tokens=101)
-    assert draws.is_paired(a_sample(better))
-    assert not draws.is_paired(other)
+    assert a_sample(first).pairs_with(a_sample(better))
+    assert not a_sample(first).pairs_with(other)
     apart = draws.differences(metrics(first), other, metrics(stranger))
     assert all((found.low, found.high, found.equal) == (None, None, None) for found in apart.values())
 

@@ -14,9 +14,10 @@ import pytest
 from trace_samples import KV_CACHE_TESTER, KV_CACHE_TESTER_DELTA, lines
 
 from models.errors import InputError, TraceError
+from sim.prefix_tree import common_prefix
 from sim.traces import NO_ID, BadLines, TraceRecord, open_trace
 from sim.traces.sessions import Session, SessionTrace
-from sim.traces.turns import common_prefix, difference
+from sim.traces.turns import difference
 
 SHARED = Path(os.environ.get("KVTIER_SHARED", Path(__file__).parents[3].parent / "shared"))
 FOLDER = SHARED / "traces" / "kv-cache-tester"
