@@ -1,11 +1,16 @@
 """What a generator is to the rest of kvtier, and the checks that all of them share."""
 
 import math
-from typing import Protocol
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, ClassVar, Protocol
 
 from models.errors import InputError
+from sim.generators.arrivals import GeneratedTrace
 from sim.registry import Registry
 from sim.traces.record import Trace
+from sim.traces.sessions import Session
 
 
 class Generator(Protocol):
@@ -45,3 +50,41 @@ def require(holds: bool, kind: str, name: str, value: object, allowed: str) -> N
     """Raise InputError about parameter *name* of a *kind* of workload unless it *holds*."""
     if not holds:
         raise InputError(f"{kind} workload: {name} is {value}; must be {allowed}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SessionGenerator(ABC):
+    """Base of generators that draw whole sessions; a class below it says its kind, its rate and how one is drawn."""
+
+    kind: ClassVar[str]
+    """As it is registered."""
+    seed: int = 0
+    requests: int | None = None
+    duration_s: float | None = None
+    session_rate_per_s: float
+    rate_scale: float = 1.0
+    length_scale: float = 1.0
+    block_tokens: int = 512
+
+    def __post_init__(self) -> None:
+        """Refuse parameters that describe no workload; raises InputError."""
+        check_parameters(self, self.kind)
+
+    def trace(self) -> GeneratedTrace:
+        """Return the requests as a trace that can be read any number of times, by arrival or by session."""
+        return GeneratedTrace(
+            name=f"{self.kind}-seed-{self.seed}",
+            block_tokens=self.block_tokens,
+            draw=self._sessions,
+            requests=self.requests,
+            duration_s=self.duration_s,
+            **self._trace_options(),
+        )
+
+    def _trace_options(self) -> dict[str, Any]:
+        """Return what else its trace is to know."""
+        return {}
+
+    @abstractmethod
+    def _sessions(self) -> Iterator[Session]:
+        """Return a fresh iterator over the sessions by start."""

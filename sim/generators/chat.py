@@ -3,10 +3,10 @@
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, ClassVar, Final
 
-from sim.generators.arrivals import GeneratedTrace, in_poisson_order
-from sim.generators.base import GENERATORS, check_parameters
+from sim.generators.arrivals import in_poisson_order
+from sim.generators.base import GENERATORS, SessionGenerator
 from sim.generators.draws import LognormalMix, Steps, Streams, clipped, step
 from sim.generators.turns import Cutter, Turn
 from sim.traces.sessions import Session
@@ -74,7 +74,7 @@ _BRANCH_FACTOR = (-0.058, 0.388)
 
 @GENERATORS.register("chat")
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ChatGenerator:
+class ChatGenerator(SessionGenerator):
     """Chat sessions of one or more turns over a common system prompt, as in the Mooncake conversation trace.
 
     Each turn's prompt is the one before it plus an answer and a question; some are sent again unchanged, some bring in
@@ -111,29 +111,12 @@ class ChatGenerator:
         Arrivals are rounded down to multiples of this [s] (3 s in the trace), or not where None.
     """
 
-    seed: int = 0
-    requests: int | None = None
-    duration_s: float | None = None
+    kind: ClassVar[str] = "chat"
     session_rate_per_s: float = SESSION_RATE_PER_S
-    rate_scale: float = 1.0
-    length_scale: float = 1.0
-    block_tokens: int = 512
     arrival_quantum_s: float | None = None
 
-    def __post_init__(self) -> None:
-        """Refuse parameters that describe no workload; raises InputError."""
-        check_parameters(self, "chat")
-
-    def trace(self) -> GeneratedTrace:
-        """Return the requests as a trace that can be read any number of times, by arrival or by session."""
-        return GeneratedTrace(
-            name=f"chat-seed-{self.seed}",
-            block_tokens=self.block_tokens,
-            draw=self._sessions,
-            requests=self.requests,
-            duration_s=self.duration_s,
-            arrival_quantum_s=self.arrival_quantum_s,
-        )
+    def _trace_options(self) -> dict[str, Any]:
+        return {"arrival_quantum_s": self.arrival_quantum_s}
 
     def _sessions(self) -> Iterator[Session]:
         cutter = Cutter(block_tokens=self.block_tokens, length_scale=self.length_scale, rate_scale=self.rate_scale)

@@ -5,10 +5,10 @@ from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
-from typing import Final
+from typing import Any, ClassVar, Final
 
-from sim.generators.arrivals import GeneratedTrace, in_poisson_order
-from sim.generators.base import GENERATORS, check_parameters
+from sim.generators.arrivals import in_poisson_order
+from sim.generators.base import GENERATORS, SessionGenerator
 from sim.generators.draws import LognormalMix, Steps, Streams, clipped, step
 from sim.generators.turns import Cutter, Turn
 from sim.traces.sessions import Session, Stream
@@ -90,7 +90,7 @@ _SHARED_TOKENS, _MAX_SHARED_TOKENS = (9.63, 0.375), 40_000.0
 
 @GENERATORS.register("coding-agent")
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CodingAgentGenerator:
+class CodingAgentGenerator(SessionGenerator):
     """Coding agents at work: long prompts that grow, tools and users that take their time, compaction and sub-agents.
 
     A session is one agent's work: each prompt is the one before it with the answer and a tool's result or a user's
@@ -129,31 +129,15 @@ class CodingAgentGenerator:
         Whether 45 % of the sessions start with a long context, as work taken up again; otherwise all start fresh.
     """
 
-    seed: int = 0
-    sessions: int | None = None
-    requests: int | None = None
-    duration_s: float | None = None
+    kind: ClassVar[str] = "coding-agent"
     session_rate_per_s: float = SESSION_RATE_PER_S
-    rate_scale: float = 1.0
-    length_scale: float = 1.0
     block_tokens: int = 64
+    sessions: int | None = None
     shared_prefixes: bool = True
     resumed: bool = True
 
-    def __post_init__(self) -> None:
-        """Refuse parameters that describe no workload; raises InputError."""
-        check_parameters(self, "coding-agent")
-
-    def trace(self) -> GeneratedTrace:
-        """Return the requests as a trace that can be read any number of times, by arrival or by session."""
-        return GeneratedTrace(
-            name=f"coding-agent-seed-{self.seed}",
-            block_tokens=self.block_tokens,
-            draw=self._sessions,
-            n_sessions=self.sessions,
-            requests=self.requests,
-            duration_s=self.duration_s,
-        )
+    def _trace_options(self) -> dict[str, Any]:
+        return {"n_sessions": self.sessions}
 
     def _sessions(self) -> Iterator[Session]:
         cutter = Cutter(

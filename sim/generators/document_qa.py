@@ -4,10 +4,9 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import count
-from typing import Final
+from typing import ClassVar, Final
 
-from sim.generators.arrivals import GeneratedTrace
-from sim.generators.base import GENERATORS, check_parameters
+from sim.generators.base import GENERATORS, SessionGenerator
 from sim.generators.draws import LognormalMix, Steps, Streams, clipped, step
 from sim.generators.turns import Cutter, Turn
 from sim.traces.sessions import Session
@@ -65,7 +64,7 @@ _MAX_OUTPUT_TOKENS: Final = 893.0
 
 @GENERATORS.register("document-qa")
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DocumentQaGenerator:
+class DocumentQaGenerator(SessionGenerator):
     """Documents and short texts that are asked about, earlier answers dropped, as in the Mooncake synthetic trace.
 
     A session is one document. Each prompt is the document with another question, some the same question again; half of
@@ -97,27 +96,8 @@ class DocumentQaGenerator:
         Size of the blocks that ids are given to [tokens].
     """
 
-    seed: int = 0
-    requests: int | None = None
-    duration_s: float | None = None
+    kind: ClassVar[str] = "document-qa"
     session_rate_per_s: float = SESSION_RATE_PER_S
-    rate_scale: float = 1.0
-    length_scale: float = 1.0
-    block_tokens: int = 512
-
-    def __post_init__(self) -> None:
-        """Refuse parameters that describe no workload; raises InputError."""
-        check_parameters(self, "document-qa")
-
-    def trace(self) -> GeneratedTrace:
-        """Return the requests as a trace that can be read any number of times, by arrival or by session."""
-        return GeneratedTrace(
-            name=f"document-qa-seed-{self.seed}",
-            block_tokens=self.block_tokens,
-            draw=self._sessions,
-            requests=self.requests,
-            duration_s=self.duration_s,
-        )
 
     def _sessions(self) -> Iterator[Session]:
         cutter = Cutter(block_tokens=self.block_tokens, length_scale=self.length_scale, rate_scale=self.rate_scale)

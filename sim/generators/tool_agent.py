@@ -4,10 +4,10 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import accumulate
-from typing import Final
+from typing import ClassVar, Final
 
-from sim.generators.arrivals import GeneratedTrace, in_poisson_order
-from sim.generators.base import GENERATORS, check_parameters
+from sim.generators.arrivals import in_poisson_order
+from sim.generators.base import GENERATORS, SessionGenerator
 from sim.generators.chat import ROOT_TOKENS, ChatDraws
 from sim.generators.draws import Streams
 from sim.generators.turns import Cutter, Turn
@@ -44,7 +44,7 @@ SESSION_RATE_PER_S: Final = round(_REQUEST_RATE_PER_S * (_CHAT_SESSIONS + sum(_P
 
 @GENERATORS.register("tool-agent")
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ToolAgentGenerator:
+class ToolAgentGenerator(SessionGenerator):
     """Chat, and one-shot requests of two programs with long fixed prefixes; NOT validated against a full trace.
 
     It follows 94 rows, 12 seconds, of the Mooncake tool-and-agent trace, the only ones at hand; chat is drawn as the
@@ -71,27 +71,8 @@ class ToolAgentGenerator:
         Size of the blocks that ids are given to [tokens]. Fixed prefixes are shared in whole blocks.
     """
 
-    seed: int = 0
-    requests: int | None = None
-    duration_s: float | None = None
+    kind: ClassVar[str] = "tool-agent"
     session_rate_per_s: float = SESSION_RATE_PER_S
-    rate_scale: float = 1.0
-    length_scale: float = 1.0
-    block_tokens: int = 512
-
-    def __post_init__(self) -> None:
-        """Refuse parameters that describe no workload; raises InputError."""
-        check_parameters(self, "tool-agent")
-
-    def trace(self) -> GeneratedTrace:
-        """Return the requests as a trace that can be read any number of times, by arrival or by session."""
-        return GeneratedTrace(
-            name=f"tool-agent-seed-{self.seed}",
-            block_tokens=self.block_tokens,
-            draw=self._sessions,
-            requests=self.requests,
-            duration_s=self.duration_s,
-        )
 
     def _sessions(self) -> Iterator[Session]:
         cutter = Cutter(block_tokens=self.block_tokens, length_scale=self.length_scale, rate_scale=self.rate_scale)

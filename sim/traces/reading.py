@@ -8,7 +8,7 @@ from os import PathLike
 from pathlib import Path
 from typing import ClassVar, Protocol
 
-from models.errors import TraceError
+from models.errors import InputError, TraceError
 from sim.registry import Registry
 from sim.traces.bad_lines import BadLines
 from sim.traces.block_trace import is_block_trace
@@ -35,6 +35,12 @@ class TraceReader(Protocol):
 READERS: Registry[TraceReader] = Registry(
     "trace format", package="sim.traces.readers", requires=("sniff", "open", "several_files")
 )
+
+
+def require_block_tokens(block_tokens: object) -> None:
+    """Refuse a block size, the option of a format, that is no whole number of tokens from 1 up; raises InputError."""
+    if type(block_tokens) is not int or block_tokens < 1:
+        raise InputError(f"block_tokens is {block_tokens!r}; must be a whole number of at least 1")
 
 
 def open_trace(

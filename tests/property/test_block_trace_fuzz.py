@@ -4,48 +4,13 @@ import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
+from damage import mutated
 from hypothesis import given
-from hypothesis import strategies as st
 
 from models.errors import TraceError
 from sim.traces.block_trace import open_block_trace
 
 BLOCKS = "version,time,op,size,lbn\n1,5633898,2a,512,42932745\n1,5633899,28,512,42932746\n"
-
-pieces = st.sampled_from(
-    [
-        '"',
-        ",",
-        "\n",
-        "-",
-        "1e400",
-        "nan",
-        "9" * 400,
-        "null",
-        "[",
-        ".0",
-        "{}",
-        "\0",
-        ";",
-        "true",
-        '"x"',
-        "é",
-        "٣",
-        " ",
-        "_1",
-    ]
-)
-
-
-@st.composite
-def mutated(draw: Callable[..., object], sample: str) -> bytes:
-    """Draw a file with a few bytes overwritten, cut out or put in."""
-    content = bytearray(sample.encode())
-    for _ in range(draw(st.integers(1, 3))):
-        at = draw(st.integers(0, len(content)))
-        cut = draw(st.integers(0, 6))
-        content[at : at + cut] = draw(st.binary(max_size=2) | pieces.map(str.encode))
-    return bytes(content)
 
 
 def check(content: bytes, read: Callable[[Path], object]) -> None:

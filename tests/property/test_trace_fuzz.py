@@ -6,6 +6,7 @@ import tempfile
 from pathlib import Path
 
 import pytest
+from damage import mutated
 from hypothesis import given
 from hypothesis import strategies as st
 from trace_samples import SAMPLES
@@ -106,42 +107,6 @@ def test_every_cut_of_a_gzip_is_reported(tmp_path):
         path.write_bytes(packed[:length])
         with pytest.raises(TraceError, match="truncated"):
             list(open_trace(path).records())
-
-
-pieces = st.sampled_from(
-    [
-        '"',
-        ",",
-        "\n",
-        "-",
-        "1e400",
-        "NaN",
-        "9" * 400,
-        "null",
-        "[",
-        ".0",
-        "{}",
-        "\0",
-        ";",
-        "true",
-        '"x"',
-        "é",
-        "٣",
-        " ",
-        "_1",
-    ]
-)
-
-
-@st.composite
-def mutated(draw, sample: str) -> bytes:
-    """Draw a file with a few bytes overwritten, cut out or put in."""
-    content = bytearray(sample.encode())
-    for _ in range(draw(st.integers(1, 3))):
-        at = draw(st.integers(0, len(content)))
-        cut = draw(st.integers(0, 6))
-        content[at : at + cut] = draw(st.binary(max_size=2) | pieces.map(str.encode))
-    return bytes(content)
 
 
 def read_all(path: Path, format: str | None, *, skip: bool) -> list[int]:

@@ -14,13 +14,12 @@ from heapq import heappop, heappush
 from pathlib import Path
 from typing import Any, ClassVar
 
-from models.errors import InputError
 from sim.traces.bad_lines import BadLines
 from sim.traces.chained_ids import ChainedIds
 from sim.traces.fields import MAX_ID, MAX_S, BadRowError, json_object, shown, whole
 from sim.traces.files import Head, numbered_lines
 from sim.traces.ordering import Row, in_time_order
-from sim.traces.reading import READERS
+from sim.traces.reading import READERS, require_block_tokens
 from sim.traces.record import NO_ID, TraceRecord
 
 _NS_PER_S = 10**9
@@ -43,8 +42,7 @@ class LlmServingSimReader:
 
     def __post_init__(self) -> None:
         """Refuse blocks of no tokens; raises InputError."""
-        if type(self.block_tokens) is not int or self.block_tokens < 1:
-            raise InputError(f"block_tokens is {self.block_tokens!r}; must be a whole number of at least 1")
+        require_block_tokens(self.block_tokens)
 
     def sniff(self, head: Head) -> bool:
         """Return whether the line names keys of the format."""

@@ -17,14 +17,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
 
-from models.errors import InputError, TraceError
+from models.errors import TraceError
 from sim.traces.bad_lines import BadLines
 from sim.traces.csv_rows import column_names, csv_rows, seconds, shown, tokens
 from sim.traces.fields import MAX_ID, BadRowError
 from sim.traces.file_trace import FileTrace
 from sim.traces.files import Head, read_head
 from sim.traces.ordering import Row
-from sim.traces.reading import READERS
+from sim.traces.reading import READERS, require_block_tokens
 from sim.traces.record import NO_ID, TraceRecord
 
 _ARRIVED_S = ("arrived_at_s", "arrival_s", "arrival_time_s", "timestamp_s")
@@ -50,8 +50,7 @@ class NamedCsvReader:
 
     def __post_init__(self) -> None:
         """Refuse blocks of no tokens; raises InputError."""
-        if type(self.block_tokens) is not int or self.block_tokens < 1:
-            raise InputError(f"block_tokens is {self.block_tokens!r}; must be a whole number of at least 1")
+        require_block_tokens(self.block_tokens)
 
     def sniff(self, head: Head) -> bool:
         """Return whether the header names a column of prompt lengths and one of outputs."""
