@@ -80,7 +80,7 @@ class Comparison:
     @property
     def first(self) -> Compared | None:
         """The variant that the others are held against: the first that did not fail."""
-        return next((found for found in self.variants if found.error is None), None)
+        return _first_that_ran(self.variants)
 
     @property
     def title(self) -> str:
@@ -178,7 +178,7 @@ def compare(
         for variant, at in zip(variants, range(0, len(tasks), seeds), strict=True)
     ]
     _raise_common(found)
-    first = next((one for one in found if one.error is None), None)
+    first = _first_that_ran(found)
     differences = {} if first is None else _differences(first, found)
     ran = [(one.variant.name, one.variant.values(), one.metrics) for one in found if one.runs]
     return Comparison(
@@ -245,6 +245,10 @@ def _raise_common(found: Sequence[Compared]) -> None:
     first = errors[0]
     if first is not None and all(type(error) is type(first) and str(error) == str(first) for error in errors):
         raise first
+
+
+def _first_that_ran(found: Sequence[Compared]) -> Compared | None:
+    return next((one for one in found if one.error is None), None)
 
 
 def _differences(first: Compared, found: Sequence[Compared]) -> dict[str, dict[str, Difference]]:
