@@ -105,7 +105,7 @@ class FitPlan:
         self.rows = _chosen(self.table.rows, plan.rows, where)
         for key, parameter in self.parameters.items():
             _check_parameter(key, parameter, where)
-        check_scenarios(self.rows)
+        check_scenarios(self.rows, [f"{key}={value}" for key, value in self.overrides({}).items()])
         self._check_keys(where)
 
     def overrides(self, values: dict[str, float]) -> dict[str, str | float]:

@@ -22,8 +22,9 @@ def fitted_document(fitted: Fitted, *, command: str, date: str) -> dict[str, Any
     parameters: dict[str, Any] = {}
     for index, (key, parameter) in enumerate(plan.parameters.items()):
         low, high = parameter.bounds
+        value = _rounded(fitted.values[index])
         parameters[key] = {
-            "value": f"{_rounded(fitted.values[index])} {parameter.unit}".strip(),
+            "value": f"{value} {parameter.unit}" if parameter.unit else value,
             "spread": _rounded(fitted.spread(index)),
             "held_by": fitted.held_by(index),
             "prior": f"{parameter.prior:g} {parameter.unit}".strip(),

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import log
+from statistics import median
 from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from calibration.fit_plan import FitPlan
-from calibration.simulating import medians
+from calibration.simulating import by_seed
 from scenarios.runner import Report
 
 Floats = NDArray[np.float64]
@@ -19,8 +20,12 @@ Floats = NDArray[np.float64]
 _STEP: Final = 0.02
 """Step of the finite differences, in the logarithm of a parameter: small against its effect, large against the jumps
 that a session more or less in the first step makes."""
+_LINEAR_STEP: Final = 0.1
+"""The same for a linear parameter, in standard deviations of its prior."""
 _SLOPE_SEEDS: Final = 3
 """Differences between runs of equal seeds need fewer of them than the figures themselves."""
+_INSIDE: Final = 0.1
+"""The fit begins at the priors, but so far within the bounds, as a share of their distance: steps shrink beside one."""
 _CONVERGED: Final = 1e-3
 _MOST_STEPS: Final = 20
 _BY_DATA, _BY_PRIOR = 0.25, 0.75
@@ -102,20 +107,28 @@ def fit(plan: FitPlan, *, jobs: int | None = None, progress: Report | None = Non
     objective = _Objective(plan, jobs, progress)
     parameters = list(plan.parameters.values())
     low, high = (np.array([p.to_x(p.bounds[side]) for p in parameters]) for side in (0, 1))
-    # Not on a bound: the solver wants to start inside.
-    start = np.clip(np.zeros(len(parameters)), low + _inside(low, high), high - _inside(low, high))
+    margin = _INSIDE * (high - low)
+    start = np.clip(np.zeros(len(parameters)), low + margin, high - margin)
+
+    def residuals(z: Floats) -> Floats:
+        return objective.residuals(z - 1.0)
+
+    def jacobian_of(z: Floats) -> Floats:
+        return objective.jacobian(z - 1.0)
+
+    # The solver's first step is as long as the start is from 0, so 0 is put where that is the length of the prior.
     found = least_squares(
-        objective.residuals,
-        start,
-        jac=objective.jacobian,
-        bounds=(low, high),
+        residuals,
+        start + 1.0,
+        jac=jacobian_of,
+        bounds=(low + 1.0, high + 1.0),
         x_scale=1.0,
         ftol=_CONVERGED,
         xtol=_CONVERGED,
         gtol=None,
         max_nfev=_MOST_STEPS,
     )
-    x = np.asarray(found.x, dtype=np.float64)
+    x = np.asarray(found.x, dtype=np.float64) - 1.0
     jacobian = objective.jacobian(x)[: len(plan.rows)]
     return Fitted(
         plan=plan,
@@ -128,10 +141,6 @@ def fit(plan: FitPlan, *, jobs: int | None = None, progress: Report | None = Non
     )
 
 
-def _inside(low: Floats, high: Floats) -> Floats:
-    return 1e-3 * (high - low)
-
-
 def _residuals(plan: FitPlan, simulated: Sequence[float]) -> Floats:
     return np.array(
         [
@@ -142,60 +151,62 @@ def _residuals(plan: FitPlan, simulated: Sequence[float]) -> Floats:
 
 
 class _Objective:
-    """The residuals of the rows and of the priors, simulated once for each set of parameters."""
+    """The residuals of the rows and of the priors, and their derivative, simulated together once for each place.
+
+    The solver asks for the derivative wherever a step was an improvement, which most are: one round of processes does
+    both. The derivative is of differences between runs of equal seeds, which need fewer of them.
+    """
 
     def __init__(self, plan: FitPlan, jobs: int | None, progress: Report | None) -> None:
         self._plan = plan
         self._jobs = jobs
         self._progress = progress
-        self._known: dict[tuple[float, ...], list[float]] = {}
+        self._known: dict[tuple[float, ...], tuple[list[float], Floats]] = {}
         self._keys = list(plan.parameters)
         self._parameters = list(plan.parameters.values())
         self.evaluations = 0
 
     def simulated(self, x: Floats) -> list[float]:
         """Return the simulated figure of each row."""
-        return self._simulate([x])[0]
+        return self._at(x)[0]
 
     def residuals(self, x: Floats) -> Floats:
         """Return the residuals of the rows, then of the priors, all in standard deviations."""
-        return np.concatenate([_residuals(self._plan, self._simulate([x])[0]), x])
+        return np.concatenate([_residuals(self._plan, self._at(x)[0]), x])
 
     def jacobian(self, x: Floats) -> Floats:
-        """Return the derivative of the residuals, from differences."""
+        """Return the derivative of the residuals."""
+        return np.vstack([self._at(x)[1], np.eye(x.size)])
+
+    def _at(self, x: Floats) -> tuple[list[float], Floats]:
+        key = tuple(map(float, x))
+        if key not in self._known:
+            self._known[key] = self._simulate(x)
+        return self._known[key]
+
+    def _simulate(self, x: Floats) -> tuple[list[float], Floats]:
+        plan, few = self._plan, min(_SLOPE_SEEDS, self._plan.seeds)
         beside = self._beside(x)
-        found = self._simulate([x, *beside], seeds=min(_SLOPE_SEEDS, self._plan.seeds))
-        here, *others = (_residuals(self._plan, values) for values in found)
-        steps = [point[index] - x[index] for index, point in enumerate(beside)]
-        columns = [(other - here) / step for other, step in zip(others, steps, strict=True)]
-        return np.vstack([np.column_stack(columns), np.eye(x.size)])
+        points = [(self._overrides(x), plan.seeds), *((self._overrides(point), few) for point in beside)]
+        here, *others = by_seed(plan.rows, points, jobs=self._jobs, progress=self._progress)
+        self.evaluations += len(points)
+        base = _residuals(plan, [median(values[:few]) for values in here])
+        columns = [
+            (_residuals(plan, [median(values) for values in other]) - base) / (point[index] - x[index])
+            for index, (other, point) in enumerate(zip(others, beside, strict=True))
+        ]
+        return [median(values) for values in here], np.column_stack(columns)
 
     def _beside(self, x: Floats) -> list[Floats]:
         points = []
         for index, parameter in enumerate(self._parameters):
-            step = _STEP / parameter.sd if parameter.transform == "log" else 0.1
+            step = _STEP / parameter.sd if parameter.transform == "log" else _LINEAR_STEP
             point = x.copy()
             inside = parameter.from_x(x[index] + step) <= parameter.bounds[1]
             point[index] += step if inside else -step
             points.append(point)
         return points
 
-    def _simulate(self, points: Sequence[Floats], *, seeds: int | None = None) -> list[list[float]]:
-        seeds = seeds or self._plan.seeds
-        keys = [(seeds, *map(float, point)) for point in points]
-        new = list(dict.fromkeys(key for key in keys if key not in self._known))
-        if new:
-            found = medians(
-                self._plan.rows,
-                [self._plan.overrides(self._values(key[1:])) for key in new],
-                seeds=seeds,
-                jobs=self._jobs,
-                progress=self._progress,
-            )
-            self._known.update(zip(new, found, strict=True))
-            self.evaluations += len(new)
-        return [self._known[key] for key in keys]
-
-    def _values(self, key: tuple[float, ...]) -> dict[str, float]:
-        values = (p.from_x(x) for p, x in zip(self._parameters, key, strict=True))
-        return dict(zip(self._keys, values, strict=True))
+    def _overrides(self, x: Floats) -> dict[str, str | float]:
+        values = (parameter.from_x(float(value)) for parameter, value in zip(self._parameters, x, strict=True))
+        return self._plan.overrides(dict(zip(self._keys, values, strict=True)))

@@ -109,14 +109,14 @@ def read_table(name_or_path: str, folder: Path | None = None) -> Table:
     return _table(path.stem, str(path), text)
 
 
-def check_scenarios(rows: Sequence[Measurement]) -> None:
-    """Load every scenario of the rows; InputError names the row whose scenario does not exist or is wrong."""
+def check_scenarios(rows: Sequence[Measurement], settings: Sequence[str] = ()) -> None:
+    """Load every scenario of the rows, with *settings* on top of its own; InputError names the row of a wrong one."""
     seen = set()
     for row in rows:
         if row.setup not in seen:
             seen.add(row.setup)
             try:
-                load_scenario(row.scenario, overrides=row.settings)
+                load_scenario(row.scenario, overrides=[*row.settings, *settings])
             except InputError as error:
                 raise MeasurementError(row.where, f"{row.id}: {error}") from None
 

@@ -29,24 +29,22 @@ class _Task:
     metrics: tuple[tuple[str, str, float], ...]  # metric, unit, client_s
 
 
-def medians(
+def by_seed(
     rows: Sequence[Measurement],
-    points: Sequence[Values | None],
+    points: Sequence[tuple[Values | None, int]],
     *,
-    seeds: int = SEEDS,
     jobs: int | None = None,
     progress: Report | None = None,
-) -> list[list[float]]:
-    """Return for each set of parameters the simulated figure of each row, in its unit: the median over the seeds.
+) -> list[list[list[float]]]:
+    """Return for each set of parameters and each row the simulated figure of every seed, in the row's unit.
 
     Parameters
     ----------
     rows : sequence of Measurement
         What to simulate.
-    points : sequence of mapping or None
-        Parameters that are set in every scenario in place of those that it names; None leaves it as it is.
-    seeds : int
-        Seeds 0 to ``seeds - 1``, the same for every set: differences between sets are none of the seeds.
+    points : sequence of (mapping or None, int)
+        Parameters that are set in every scenario in place of those that it names (None leaves it as it is), and how
+        many seeds to run: 0, 1, ..., the same for every set, so that differences between sets are none of the seeds.
     jobs, progress
         As for :func:`scenarios.runner.run_tasks`; the values do not depend on ``jobs``.
 
@@ -58,29 +56,37 @@ def medians(
     setups: dict[tuple[str, tuple[str, ...]], list[Measurement]] = {}
     for row in rows:
         setups.setdefault(row.setup, []).append(row)
-    tasks = [
-        _Task(scenario, (*settings, *_overrides(point)), seed, tuple((m.metric, m.unit, m.client_s) for m in of_setup))
-        for point in points
-        for (scenario, settings), of_setup in setups.items()
-        for seed in range(seeds)
-    ]
-    found: dict[int, list[float | None]] = {}
+    tasks, places = [], []
+    for point, (values, seeds) in enumerate(points):
+        for (scenario, settings), of_setup in setups.items():
+            asked = tuple((row.metric, row.unit, row.client_s) for row in of_setup)
+            for seed in range(seeds):
+                tasks.append(_Task(scenario, (*settings, *_overrides(values)), seed, asked))
+                places.append((point, of_setup))
+    outcomes: dict[int, list[float | None]] = {}
     for index, outcome in run_tasks(_run, tasks, jobs=jobs, progress=progress):
         if outcome.error is not None:
             raise type(outcome.error)(*outcome.error.args)
-        found[index] = outcome.value or []
-    place = {row.id: (i, j) for i, of_setup in enumerate(setups.values()) for j, row in enumerate(of_setup)}
+        outcomes[index] = outcome.value or []
+    found: list[dict[str, list[float]]] = [{row.id: [] for row in rows} for _ in points]
+    for index, (point, of_setup) in enumerate(places):
+        for row, value in zip(of_setup, outcomes[index], strict=True):
+            if value is None:
+                raise KvTierError(f"{row.where}: {row.id}: scenario {row.scenario} has no {row.metric}")
+            found[point][row.id].append(value)
+    return [[by_row[row.id] for row in rows] for by_row in found]
 
-    def figure(point: int, row: Measurement) -> float:
-        setup, column = place[row.id]
-        first = (point * len(setups) + setup) * seeds
-        values = [found[index][column] for index in range(first, first + seeds)]
-        kept = [value for value in values if value is not None]
-        if len(kept) < len(values):
-            raise KvTierError(f"{row.where}: {row.id}: scenario {row.scenario} has no {row.metric}")
-        return median(kept)
 
-    return [[figure(point, row) for row in rows] for point in range(len(points))]
+def medians(
+    rows: Sequence[Measurement],
+    values: Values | None = None,
+    *,
+    seeds: int = SEEDS,
+    jobs: int | None = None,
+    progress: Report | None = None,
+) -> list[float]:
+    """Return the simulated figure of each row, the median over the seeds; otherwise as :func:`by_seed`."""
+    return [median(figures) for figures in by_seed(rows, [(values, seeds)], jobs=jobs, progress=progress)[0]]
 
 
 def _overrides(point: Values | None) -> list[str]:

@@ -96,9 +96,9 @@ def validate(
     Raises InputError for a scenario that does not exist or is wrong, KvTierError for a run that fails.
     """
     rows = [row for table in tables for row in table.rows]
-    check_scenarios(rows)
     point = None if parameters is None else {"parameters": parameters}
-    simulated = medians(rows, [point], seeds=seeds, jobs=jobs, progress=progress)[0]
+    check_scenarios(rows, () if parameters is None else [f"parameters={parameters}"])
+    simulated = medians(rows, point, seeds=seeds, jobs=jobs, progress=progress)
     return Validation(
         tables=tuple(tables),
         rows=tuple(
@@ -147,6 +147,7 @@ def markdown(validation: Validation) -> str:
 def parity_plot(validation: Validation) -> Figure:
     """Draw simulated over measured, fitted and held out, one panel a kind of figure."""
     from matplotlib.figure import Figure
+    from matplotlib.ticker import LogLocator, NullFormatter, StrMethodFormatter
 
     kinds = {"time": "time [s]", "throughput": "throughput [tokens/s]", "disk": "bandwidth [iostat GB/s]"}
     shown = {kind: [row for row in validation.rows if _kind(row.measurement) == kind] for kind in kinds}
@@ -171,6 +172,11 @@ def parity_plot(validation: Validation) -> Figure:
         axis.fill_between(line, line * 0.9, line * 1.1, color="0.9", zorder=0)
         axis.set(xscale="log", yscale="log", xlim=(low, high), ylim=(low, high), title=kinds[kind])
         axis.set(xlabel="measured", ylabel="simulated")
+        for scale in (axis.xaxis, axis.yaxis):
+            few = high / low < 100.0
+            scale.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0) if few else (1.0,)))
+            scale.set_major_formatter(StrMethodFormatter("{x:g}"))
+            scale.set_minor_formatter(NullFormatter())
         axis.legend(fontsize=6.5, loc="upper left")
     figure.suptitle("Simulated over measured; the band is ± 10 %", fontsize=10)
     return figure
