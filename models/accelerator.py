@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from models.catalogue import Entry, load_entry
+from models.catalogue import Changes, Entry, load_changed
 from models.errors import CatalogueError
 
 _ARITHMETIC = ("bf16", "fp8", "fp4")
@@ -96,6 +96,9 @@ def accelerator_from_entry(entry: Entry) -> Accelerator:
     )
 
 
-def load_accelerator(name: str) -> Accelerator:
-    """Return an accelerator by catalogue name or from a .yaml file; raises UnknownNameError, CatalogueError."""
-    return accelerator_from_entry(load_entry("accelerator", name))
+def load_accelerator(name: str, changes: Changes | None = None) -> Accelerator:
+    """Return an accelerator by catalogue name or from a .yaml file, with figures of *changes* in place of its own.
+
+    Raises UnknownNameError, CatalogueError.
+    """
+    return accelerator_from_entry(load_changed("accelerator", name, changes))

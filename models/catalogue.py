@@ -126,6 +126,24 @@ def load_entry(kind: str, name: str) -> Entry:
     return _load(kind_of(kind), name, ())
 
 
+Changes = Mapping[str, Mapping[str, Mapping[str, Any]]]
+"""Figures that replace those of the catalogue: entry, figure, and what a figure consists of (`Figure`)."""
+
+
+def load_changed(kind: str, name: str, changes: Changes | None) -> Entry:
+    """Return an entry as `load_entry` does, with the figures that *changes* has for it in place of its own.
+
+    Raises CatalogueError for a figure that an entry of this kind does not have, or a value that is none.
+    """
+    entry = load_entry(kind, name)
+    figures = (changes or {}).get(entry.name)
+    if not figures:
+        return entry
+    _known(figures, list(KINDS[entry.kind].dimensions), f"figures.{entry.name}", "")
+    own = {"name": entry.name, "title": entry.title, "aliases": entry.aliases, "note": entry.note}
+    return _entry(entry.kind, {**own, "figures": dict(figures)}, f"figures.{entry.name}", entry)
+
+
 def _load(kind: str, name: str, above: tuple[str, ...]) -> Entry:
     """Load an entry that the entries *above* build on, so that a circle among them is noticed."""
     if not name.endswith((".yaml", ".yml")):
@@ -275,7 +293,7 @@ def _check_names(raw: Mapping[str, Any], schema: KindSchema, where: str) -> None
             raise CatalogueError(f"{where}: figures.{name}", f"value is {value!r}; must be a finite number, at least 0")
 
 
-def _known(raw: Mapping[str, Any], allowed: list[str], where: str, prefix: str) -> None:
+def _known(raw: Mapping[str, object], allowed: list[str], where: str, prefix: str) -> None:
     for key in raw:
         if key not in allowed:
             hint = did_you_mean(str(key), allowed)

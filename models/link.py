@@ -5,7 +5,7 @@ import itertools
 import math
 from dataclasses import dataclass
 
-from models.catalogue import Entry, load_entry
+from models.catalogue import Changes, Entry, load_changed
 from models.errors import CatalogueError, UnknownNameError
 
 
@@ -76,6 +76,9 @@ def link_from_entry(entry: Entry) -> Link:
     )
 
 
-def load_link(name: str) -> Link:
-    """Return a link by catalogue name or from a .yaml file; raises UnknownNameError, CatalogueError."""
-    return link_from_entry(load_entry("link", name))
+def load_link(name: str, changes: Changes | None = None) -> Link:
+    """Return a link by catalogue name or from a .yaml file, with figures of *changes* in place of its own.
+
+    Raises UnknownNameError, CatalogueError.
+    """
+    return link_from_entry(load_changed("link", name, changes))

@@ -6,7 +6,7 @@ Passive: who shares a device, and when, is the business of whoever holds the clo
 import math
 from dataclasses import dataclass
 
-from models.catalogue import Entry, load_entry
+from models.catalogue import Changes, Entry, load_changed
 from models.errors import CatalogueError
 
 
@@ -167,6 +167,9 @@ def device_from_entry(entry: Entry) -> Device:
     return Device(entry=entry)
 
 
-def load_device(name: str) -> Device:
-    """Return a device by catalogue name or from a .yaml file; raises UnknownNameError, CatalogueError."""
-    return device_from_entry(load_entry("storage", name))
+def load_device(name: str, changes: Changes | None = None) -> Device:
+    """Return a device by catalogue name or from a .yaml file, with figures of *changes* in place of its own.
+
+    Raises UnknownNameError, CatalogueError.
+    """
+    return device_from_entry(load_changed("storage", name, changes))

@@ -75,7 +75,7 @@ def run(simulation: Simulation, *, progress: Progress | None = None) -> Simulati
 def build(scenario: Scenario) -> Simulation:
     """Put a scenario's parts together without running them; raises as :func:`simulate` does."""
     llm = load_llm(scenario.llm)
-    accelerator = load_accelerator(scenario.cluster.accelerator)
+    accelerator = load_accelerator(scenario.cluster.accelerator, scenario.changes())
     loads = Loads(scenario)
     sizes = geometry(scenario, llm, loads.chunk_tokens)
     settings, hbm_bytes = _engine(scenario, llm, accelerator, sizes)
@@ -167,7 +167,7 @@ def _decoding(scenario: Scenario, llm: Llm, chunk_tokens: int) -> _Decoding | No
     if scenario.cluster.decode is None:
         return None
     theirs = scenario.model_copy(update={"cluster": scenario.cluster.decoding()})
-    accelerator = load_accelerator(theirs.cluster.accelerator)
+    accelerator = load_accelerator(theirs.cluster.accelerator, scenario.changes())
     sizes = geometry(theirs, llm, chunk_tokens)
     settings, hbm_bytes = _engine(theirs, llm, accelerator, sizes)
     engines = Engines(accelerator=accelerator, sizes=sizes, hbm_bytes=hbm_bytes)

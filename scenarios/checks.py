@@ -2,10 +2,12 @@
 
 from collections.abc import Callable, Iterator
 from functools import partial
+from pathlib import Path as FilePath
 
 from models.accelerator import load_accelerator
+from models.catalogue import entries
 from models.dtypes import weight_element_bytes
-from models.errors import InputError
+from models.errors import InputError, UnknownNameError
 from models.link import load_link
 from models.llm import load_llm
 from models.storage import Device, load_device
@@ -18,22 +20,37 @@ from scenarios.workload import Load
 
 def check_names(scenario: Scenario) -> Iterator[Problem]:
     """Yield key path and problem of every name that does not exist and every device that cannot do what is asked."""
-    cluster = scenario.cluster
+    cluster, changes = scenario.cluster, scenario.changes()
+    yield from _figure_problems(scenario)
     yield from _tried(["llm"], partial(load_llm, scenario.llm))
-    yield from _tried(["cluster", "accelerator"], partial(load_accelerator, cluster.accelerator))
+    yield from _tried(["cluster", "accelerator"], partial(load_accelerator, cluster.accelerator, changes))
     for key, link in (("host_link", cluster.host_link), ("nic", cluster.nic), ("switch", cluster.switch)):
         if link is not None:
-            yield from _tried(["cluster", key], partial(load_link, link))
+            yield from _tried(["cluster", key], partial(load_link, link, changes))
     if cluster.decode is not None and cluster.decode.accelerator is not None:
         path: Path = ["cluster", "decode", "accelerator"]
-        yield from _tried(path, partial(load_accelerator, cluster.decode.accelerator))
+        yield from _tried(path, partial(load_accelerator, cluster.decode.accelerator, changes))
     yield from _registered_names(scenario)
     for name, tier in scenario.tiers.items():
         if tier.transport is not None:
-            yield from _tried(["tiers", name, "transport"], partial(load_link, tier.transport))
+            yield from _tried(["tiers", name, "transport"], partial(load_link, tier.transport, changes))
         if tier.device is not None:
-            problems = list(_tried(["tiers", name, "device"], partial(load_device, tier.device)))
-            yield from problems or _device_problems(scenario, name, tier, load_device(tier.device))
+            problems = list(_tried(["tiers", name, "device"], partial(load_device, tier.device, changes)))
+            yield from problems or _device_problems(scenario, name, tier, load_device(tier.device, changes))
+
+
+def _figure_problems(scenario: Scenario) -> Iterator[Problem]:
+    """Yield figures of no entry; that an entry has no such figure is said where it is used."""
+    if not scenario.figures:
+        return
+    cluster = scenario.cluster
+    used = [cluster.accelerator, cluster.host_link, cluster.nic, cluster.switch]
+    used += [part for tier in scenario.tiers.values() for part in (tier.device, tier.transport)]
+    own = {FilePath(name).stem for name in used if name is not None and name.endswith((".yaml", ".yml"))}
+    known = {name for kind in ("accelerator", "storage", "link") for name in entries(kind)} | own
+    for name in scenario.figures:
+        if name not in known:
+            yield ["figures", name], str(UnknownNameError("catalogue entry", name, sorted(known)))
 
 
 def _registered_names(scenario: Scenario) -> Iterator[Problem]:

@@ -8,7 +8,7 @@ from pathlib import Path
 from models.errors import ScenarioError, UnknownNameError, did_you_mean
 from scenarios.choices import CHOICE_KEYS
 from scenarios.document import Node, read_file, read_value
-from scenarios.schema import LinkSpec
+from scenarios.run_spec import LinkSpec
 
 # Replaced as a whole by a file that has them: half of one workload and half of another mean nothing.
 _REPLACED_WHOLE = frozenset({"workload"})
@@ -130,6 +130,8 @@ def override(root: Node, text: str) -> Node:
         names_link = node.value is None and path[-1] not in LinkSpec.model_fields
         split = len(path) if names_link or isinstance(node.value, dict) else len(path) - 1
         path = ["links", ".".join(path[1:split]), *path[split:]]
+    if path[0] == "figures" and len(path) > 2:
+        path = ["figures", ".".join(path[1:-1]), path[-1]]  # names of entries may hold dots: cxl-2.0-x8
     return _set(root, path, node, label, ())
 
 

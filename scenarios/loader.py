@@ -9,6 +9,7 @@ from models.errors import ScenarioError
 from scenarios.checks import check_names
 from scenarios.document import Node
 from scenarios.layers import is_path, override, read_layers, read_shipped, shipped
+from scenarios.parameters import with_parameters
 from scenarios.problems import located, scenario_error
 from scenarios.profiles import with_stack
 from scenarios.schema import Scenario
@@ -42,7 +43,7 @@ def load_scenario(
         root = _with_value(root, ("workload", "skip_bad_lines"), Node(True, "--skip-bad-lines"))
     if seed is not None:
         root = _with_value(root, ("run", "seed"), Node(seed, f"--seed {seed}"))
-    root = _beside(with_stack(_without_empty(root)), "")
+    root = _beside(with_stack(with_parameters(_without_empty(root))), "")
     try:
         scenario = Scenario.model_validate(root.plain())
     except ValidationError as error:

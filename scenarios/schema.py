@@ -9,8 +9,11 @@ from typing import Literal
 
 from pydantic import Field, model_validator
 
+from models.catalogue import Changes
 from scenarios.choices import Choice
+from scenarios.figure_changes import FigureChange
 from scenarios.quantity import BytesPerS, Part, Seconds, refuse
+from scenarios.run_spec import LinkSpec, Run, Slo
 from scenarios.tier_spec import TierSpec, check_hbm
 from scenarios.workload import Workload
 
@@ -244,35 +247,6 @@ class Transfer(Part):
         return self
 
 
-class LinkSpec(Part):
-    """Figures of a link that replace those of the catalogue."""
-
-    bandwidth: BytesPerS | None = Field(default=None, description="Nominal rate, each way.")
-    latency: Seconds | None = Field(default=None, description="Latency a transfer [s].")
-    delivered_fraction: float | None = Field(default=None, gt=0, le=1, description="What arrives of the nominal rate.")
-
-
-class Slo(Part):
-    """Limits that a request must keep to count as good."""
-
-    ttft: Seconds | None = Field(default=None, gt=0, description="Time to first token [s].")
-    tpot: Seconds | None = Field(default=None, gt=0, description="Mean time an output token after the first [s].")
-    itl: Seconds | None = Field(default=None, gt=0, description="Longest time between two tokens [s].")
-
-
-class Run(Part):
-    """How the run is made and what of it is measured."""
-
-    seed: int = Field(default=0, ge=0, description="Seed of everything random.")
-    warmup: Seconds = Field(
-        default=0.0, description="Requests that arrive before this time are left out of the figures [s]."
-    )
-    measure: str | None = Field(default=None, description="Only this phase is measured; null: all of them.")
-    percentiles: Literal["linear", "nearest-rank", "floor-index"] = Field(
-        default="linear", description="Percentile rule."
-    )
-
-
 class Scenario(Part):
     """A whole scenario."""
 
@@ -285,9 +259,24 @@ class Scenario(Part):
     transfer: Transfer = Field(default_factory=Transfer)
     tiers: dict[str, TierSpec] = Field(description="By name, fastest first; the first is hbm.")
     links: dict[str, LinkSpec] = Field(default_factory=dict, description="Overrides of links, by name.")
+    figures: dict[str, dict[str, FigureChange]] = Field(
+        default_factory=dict, description="Figures of storage, accelerators and links, by name of the catalogue entry."
+    )
+    parameters: str | None = Field(
+        default=None,
+        min_length=1,
+        description="Fitted parameters below engine, transfer and figures, which win; above the stack: a name such as "
+        "fitted/r1-r2, or the path of a file (.yaml).",
+    )
     workload: Workload
     slo: Slo | None = None
     run: Run = Field(default_factory=Run)
+
+    def changes(self) -> Changes:
+        """Return what replaces figures of catalogue entries, as `models.catalogue` takes it."""
+        return {
+            name: {key: f.model_dump(exclude_none=True) for key, f in fs.items()} for name, fs in self.figures.items()
+        }
 
     @model_validator(mode="after")
     def _agrees(self) -> "Scenario":

@@ -30,3 +30,12 @@ def conversation_trace() -> Path:
     if not path.is_file():
         pytest.skip(f"no {path.name}: set KVTIER_SHARED to the folder that holds traces/")
     return path
+
+
+@pytest.fixture(scope="session")
+def measured_folder() -> Path:
+    """The folder of measured results, for tests that hold tables of the project against their origin."""
+    path = SHARED / "measured"
+    if not path.is_dir():
+        pytest.skip("no measured results: set KVTIER_SHARED to the folder that holds measured/")
+    return path

@@ -41,6 +41,7 @@ class Links:
         decode: Engines | None = None,
     ) -> None:
         self._scenario = scenario
+        self._changes = scenario.changes()
         self._engines = engines
         self._decode = decode
         self._sizes = engines.sizes
@@ -137,7 +138,7 @@ class Links:
             gpu = self._engines_of(replica).accelerator
             rate, delivered, latency_s = gpu.delivered_host_link_bytes_per_s, gpu.host_link_delivered_fraction, 0.0
         else:
-            link = load_link(self._scenario.cluster.host_link)
+            link = load_link(self._scenario.cluster.host_link, self._changes)
             self.caveats[link.name] = link.caveats
             rate, delivered, latency_s = link.delivered_bytes_per_s, link.delivered_fraction, link.latency_s
         rate *= self._engines_of(replica).sizes.workers
@@ -156,7 +157,7 @@ class Links:
             family = name.partition(".")[0]
             entry = cluster.nic if family == "nic" else cluster.switch
             assert entry is not None  # network() names only those that there are
-            part = load_link(entry)
+            part = load_link(entry, self._changes)
             self.caveats[part.name] = part.caveats
             rate = part.delivered_bytes_per_s
             self._add(Link(name, rate, rate), family, part.latency_s, part.latency_s, delivered=part.delivered_fraction)
@@ -170,7 +171,7 @@ class Links:
         if device.network_bytes_per_s is not None:
             delivered, latency_s = device.network_delivered_fraction or 1.0, 0.0
             if part.spec.transport is not None:
-                transport = load_link(part.spec.transport)
+                transport = load_link(part.spec.transport, self._changes)
                 self.caveats[transport.name] = transport.caveats
                 delivered, latency_s = transport.delivered_fraction, transport.latency_s
             rate = device.network_bytes_per_s * delivered
@@ -200,7 +201,7 @@ class Links:
         between_devices = any(part.writes == "at-eviction" for part in self._parts[1:])
         if not between_devices and all(part.spec.gds for part in self._parts):
             return
-        memory = load_device(_HOST_MEMORY).configure()
+        memory = load_device(_HOST_MEMORY, self._changes).configure()
         link = Link(self.memory(replica), memory.read_bytes_per_s, memory.write_bytes_per_s, memory.duplex)
         self._add(link, "host-memory", 0.0, 0.0)
 

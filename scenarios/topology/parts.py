@@ -129,7 +129,7 @@ def parts_of(scenario: Scenario) -> list[Part]:
         if index == 0:
             continue
         assert spec.device is not None  # the schema lets only hbm go without
-        device = load_device(spec.device).configure(spec.count, spec.ports, spec.drives)
+        device = load_device(spec.device, scenario.changes()).configure(spec.count, spec.ports, spec.drives)
         scope = spec.scope or ("shared" if device.device_class in _REMOTE else "node")
         encoding = scenario.tiers[spec.page_cache_of or name].encoding
         part = Part(

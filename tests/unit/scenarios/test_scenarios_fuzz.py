@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 
 from models.errors import InputError
 from scenarios.loader import load_scenario, resolved
-from scenarios.schema import Cluster, Engine, LinkSpec, Run, Scenario, Slo, TierSpec, Transfer
+from scenarios.run_spec import LinkSpec, Run, Slo
+from scenarios.schema import Cluster, Engine, Scenario, TierSpec, Transfer
 from scenarios.workload import ClosedLoop, Load, Phase, Synthetic, Wave, Workload
 
 PARTS = (

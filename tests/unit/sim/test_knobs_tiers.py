@@ -13,7 +13,8 @@ import pytest
 
 from scenarios.build import simulate
 from scenarios.loader import load_scenario
-from scenarios.schema import LinkSpec, Transfer
+from scenarios.run_spec import LinkSpec
+from scenarios.schema import Transfer
 from scenarios.tier_spec import Encoding, TierSpec
 
 SMALL = """\

@@ -1,0 +1,206 @@
+"""The verbs `kvtier calibrate` and `kvtier validate`, found through the entry-point group `kvtier.commands`."""
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Final
+
+import typer
+
+from models.errors import InputError
+
+if TYPE_CHECKING:
+    from calibration.fitting import Fitted
+    from calibration.validation import Validation
+
+_PICTURES: Final = (".pdf", ".png", ".svg")
+
+validate_app = typer.Typer(rich_markup_mode=None, pretty_exceptions_enable=False, add_completion=False)
+calibrate_app = typer.Typer(rich_markup_mode=None, pretty_exceptions_enable=False, add_completion=False)
+
+Jobs = Annotated[int | None, typer.Option(min=1, help="Processes; as many as there are cores unless given.")]
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else on stdout.")]
+
+
+@validate_app.command()
+def validate(
+    tables: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[TABLE]...", help="Shipped tables or .csv files; all that ship unless given."),
+    ] = None,
+    *,
+    seeds: Annotated[int, typer.Option(min=1, help="Seeds of each run; medians are compared.")] = 9,
+    parameters: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Fitted parameters in place of the scenarios' own; null: none.")
+    ] = None,
+    plot: Annotated[str | None, typer.Option(metavar="FILE", help="Draw simulated over measured.")] = None,
+    markdown: Annotated[bool, typer.Option("--markdown", help="Print the tables of README.md.")] = False,
+    jobs: Jobs = None,
+    json: Json = False,
+) -> None:
+    """Simulate every measured figure and print it beside the measurement: error, fitted or held out, by group.
+
+    Example: kvtier validate --plot parity.png
+    """
+    from calibration import validation
+    from calibration.measurements import read_table, table_names
+    from scenarios.commands.progress import Progress
+    from scenarios.commands.tables import print_json
+
+    picture = None if plot is None else _picture(plot)
+    chosen = [read_table(name) for name in tables or table_names()]
+    with Progress("validate", unit="runs", eta=True) as progress:
+        found = validation.validate(chosen, seeds=seeds, parameters=parameters, jobs=jobs, progress=progress)
+    if json:
+        print_json(found.to_dict())
+    elif markdown:
+        sys.stdout.write(validation.markdown(found) + "\n")
+    else:
+        _print_validation(found)
+    if picture is not None:
+        validation.parity_plot(found).savefig(picture, dpi=150)
+        sys.stderr.write(f"kvtier: plot saved to {picture}\n")
+
+
+@calibrate_app.command()
+def calibrate(
+    fit: Annotated[
+        str | None, typer.Argument(metavar="[FIT]", help="A fit that ships (r1-r2), or a .yaml file.")
+    ] = None,
+    *,
+    out: Annotated[
+        str | None,
+        typer.Option(
+            "-o", "--out", metavar="FILE", help="Where to write the parameters; FIT-fitted.yaml unless given."
+        ),
+    ] = None,
+    template: Annotated[
+        bool, typer.Option("--template", help="Write fit.yaml and measured.csv to begin with into this folder.")
+    ] = False,
+    jobs: Jobs = None,
+    json: Json = False,
+) -> None:
+    """Fit parameters to measured figures by running the simulator, and write them for `parameters:` of scenarios.
+
+    Example: kvtier calibrate r1-r2 -o fitted.yaml
+    """
+    from calibration.fit_plan import load_plan, plan_names
+    from calibration.fitted_file import fitted_document, yaml_text
+    from calibration.fitting import fit as fit_plan
+    from scenarios.commands.progress import Progress
+    from scenarios.commands.tables import print_json
+
+    if template:
+        from calibration.template import write_template
+
+        for path in write_template(Path()):
+            sys.stderr.write(f"kvtier: wrote {path}\n")
+        sys.stderr.write("kvtier: fill in measured.csv, then: kvtier calibrate fit.yaml\n")
+        return
+    if fit is None:
+        raise InputError(f"name a fit: {', '.join(plan_names())}, or a .yaml file (`kvtier calibrate --template`)")
+    plan = load_plan(fit)
+    target = Path(out or f"{plan.name}-fitted.yaml")
+    if not target.parent.is_dir():
+        raise InputError(f"--out {target}: there is no folder {target.parent}")
+    with Progress(f"calibrate {plan.name}", unit="runs") as progress:
+        fitted = fit_plan(plan, jobs=jobs, progress=progress)
+    document = fitted_document(fitted, command=f"kvtier calibrate {fit}", date=_today())
+    target.write_text(yaml_text(document), encoding="utf-8")
+    sys.stderr.write(f"kvtier: parameters written to {target}\n")
+    if json:
+        print_json({**document, "evaluations": fitted.evaluations, "figures": _figures(fitted)})
+    else:
+        _print_fit(fitted, document)
+
+
+def _today() -> str:
+    from datetime import UTC, datetime
+
+    return datetime.now(UTC).date().isoformat()
+
+
+def _picture(plot: str) -> Path:
+    path = Path(plot)
+    if path.suffix.lower() not in _PICTURES:
+        raise InputError(f"--plot {plot}: must end in {', '.join(_PICTURES)}")
+    if not path.parent.is_dir():
+        raise InputError(f"--plot {plot}: there is no folder {path.parent}")
+    return path
+
+
+def _print_validation(found: "Validation") -> None:
+    from scenarios.commands.tables import print_table
+
+    rows = [
+        [
+            row.measurement.id,
+            row.measurement.scenario,
+            f"{row.measurement.value:g} {row.measurement.unit}",
+            f"{row.simulated:.4g}",
+            f"{row.error:+.1%}",
+            "fitted" if row.used_in_fit else "held out",
+        ]
+        for row in found.rows
+    ]
+    print_table(["figure", "scenario", "measured", "simulated", "error", ""], rows)
+    sys.stdout.write("\n")
+    groups = [
+        [
+            group["group"],
+            str(group["rows"]),
+            str(group["used_in_fit"]),
+            *(f"{group[key]:.1%}" for key in ("mean_abs_error", "median_abs_error", "worst_abs_error")),
+            f"{group['bias']:+.1%}",
+        ]
+        for group in found.groups()
+    ]
+    print_table(["group", "figures", "fitted", "mean error", "median", "worst", "bias"], groups, numbers_from=1)
+    sys.stdout.write(f"\nMedians over {found.seeds} seeds.\n")
+    for table in found.tables:
+        sys.stdout.write(f"Measured: {table.source} ({table.licence or 'no licence named'})\n")
+
+
+def _print_fit(fitted: "Fitted", document: dict[str, Any]) -> None:
+    from scenarios.commands.tables import print_table
+
+    rows = [
+        [key, p["value"], f"{p['spread']:.3g}", p["prior"], f"{p['prior_spread']:g}", p["held_by"]]
+        for key, p in document["parameters"].items()
+    ]
+    print_table(["parameter", "fitted", "spread", "prior", "its spread", "held by"], rows)
+    sys.stdout.write("\n")
+    figures = [
+        [
+            f["id"],
+            f"{f['measured']:g} {f['unit']}",
+            f"{f['simulated']:.4g}",
+            f"{f['error']:+.1%}",
+            f"{f['left_out']:+.1%}",
+        ]
+        for f in _figures(fitted)
+    ]
+    print_table(["figure", "measured", "simulated", "error", "left out"], figures, numbers_from=1)
+    fit = document["fit"]
+    sys.stdout.write(
+        f"\nMean error {fit['mean_abs_error']:.1%}, worst {fit['worst_abs_error']:.1%}; each left out of the fit (made "
+        f"linear): {fit['left_out_mean_abs_error']:.1%}, worst {fit['left_out_worst_abs_error']:.1%}.\n"
+        f"The data hold {fit['directions_held_by_data']} of {len(document['parameters'])} combinations of parameters "
+        "(singular values, in units of the prior: "
+        f"{', '.join(f'{value:.2g}' for value in fit['singular_values'])}).\n"
+    )
+
+
+def _figures(fitted: "Fitted") -> list[dict[str, Any]]:
+    return [
+        {
+            "id": row.id,
+            "measured": row.value,
+            "unit": row.unit,
+            "simulated": simulated,
+            "error": float(error),
+            "left_out": float(left_out),
+        }
+        for row, simulated, error, left_out in zip(
+            fitted.plan.rows, fitted.simulated, fitted.errors, fitted.left_out_errors, strict=True
+        )
+    ]

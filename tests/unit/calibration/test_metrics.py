@@ -1,0 +1,55 @@
+"""The figures of a simulated run that measurements are held against."""
+
+import numpy as np
+import pytest
+
+from calibration.metrics import NAMES, simulated, unit_factor
+from scenarios.build import simulate
+from scenarios.loader import load_scenario
+from sim.results.result import SimulationResult
+
+
+@pytest.fixture(scope="module")
+def result() -> SimulationResult:
+    return simulate(load_scenario("r3-fx100-c16", overrides=["parameters=null"]))
+
+
+def test_figures_are_those_of_the_summary_in_the_unit_asked_for(result: SimulationResult) -> None:
+    summary = result.summary()
+    assert simulated(result, "ttft_p50", "s", 0.0) == summary["ttft_s"]["p50"]
+    assert simulated(result, "tpot_p50", "ms", 0.0) == pytest.approx(1e3 * summary["tpot_s"]["p50"])
+    peak = summary["links"]["fx100"]["peak_bytes_per_s"]
+    assert simulated(result, "disk_peak", "iostat GB/s", 0.0) == pytest.approx(peak / 1.024e9)
+    assert simulated(result, "makespan", "s", 0.0) == summary["makespan_s"]
+
+
+def test_the_client_counts_in_throughput_only(result: SimulationResult) -> None:
+    tokens, makespan_s = 16 * 64, result.summary()["makespan_s"]
+    assert simulated(result, "throughput", "tok/s", 0.0) == pytest.approx(tokens / makespan_s)
+    assert simulated(result, "throughput", "tok/s", 2.0) == pytest.approx(tokens / (makespan_s + 2.0))
+    assert simulated(result, "ttft_p50", "s", 2.0) == simulated(result, "ttft_p50", "s", 0.0)
+
+
+def test_one_replica_alone(result: SimulationResult) -> None:
+    requests = result.table("requests")
+    for replica in (0, 1):
+        own = requests["ttft_s"][(requests["replica"] == replica) & (requests["phase"] == 1)]
+        assert own.size == 8
+        assert simulated(result, f"ttft_mean@{replica}", "s", 0.0) == pytest.approx(own.mean())
+        assert simulated(result, f"ttft_p50@{replica}", "s", 0.0) == np.sort(own)[3]  # nearest rank, 4th of 8
+    assert simulated(result, "ttft_p50@7", "s", 0.0) is None
+
+
+def test_reading_leaves_out_the_time_in_which_nothing_is_read(result: SimulationResult) -> None:
+    rate = simulated(result, "disk_read_bw", "GB/s", 0.0)
+    busy = simulated(result, "disk_busy_mean", "GB/s", 0.0)
+    assert rate is not None
+    assert busy is not None
+    capacity = result.summary()["links"]["fx100"]["read_capacity_bytes_per_s"] / 1e9
+    assert busy <= rate <= capacity * 1.0001
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_metric_has_a_unit(name: str) -> None:
+    unit = {"throughput": "tok/s", "hit_ratio": "1"}.get(name, "GB/s" if name.startswith("disk") else "s")
+    assert unit_factor(name, unit) > 0
