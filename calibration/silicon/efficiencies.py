@@ -48,7 +48,7 @@ PARAMETERS: Final = (
     _share("collective_efficiency", 0.7, 0.3, high=1.2),
     _share("expert_compute_factor", 0.6, 0.3, high=1.5),
     _share("expert_hbm_factor", 0.7, 0.3, high=1.5),
-    Parameter(name="routing_skew", unit="", prior=0.8, spread=0.4, low=0.02, high=3.0),
+    Parameter(name="routing_skew", unit="", prior=1.0, spread=0.4, low=0.02, high=3.0),
     Parameter(name="step_fixed", unit="ms", prior=2.0, spread=0.7, low=0.02, high=20.0),
     Parameter(name="layer_fixed", unit="us", prior=15.0, spread=0.7, low=0.2, high=200.0),
     Parameter(name="collective_latency", unit="us", prior=15.0, spread=0.7, low=0.2, high=200.0),

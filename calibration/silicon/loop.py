@@ -1,8 +1,8 @@
 """TTFT and TPOT of a measurement's closed loop, from the simulator itself.
 
 The load is InferenceMAX's client: ten requests a client, the first of all clients at once, prompts and answers drawn
-evenly from 80 to 100 % of their nominal length. Only one burst and two rounds after it are simulated; the burst weighs
-a tenth in the means, as in the full run. Source: InferenceMAX README, "Benchmark Client Configuration".
+evenly from 80 to 100 % of their nominal length. Only the burst and one or two rounds after it are simulated; the burst
+weighs a tenth in the means, as in the full run. Source: InferenceMAX README, "Benchmark Client Configuration".
 
 Runs of NVIDIA's client have one length for all. Real answers drift apart all the same, while simulated ones would march
 in step, so lengths are spread there too, about the same mean; the client warms up, so that the burst does not count.
@@ -29,6 +29,7 @@ from scenarios.schema import Scenario
 
 _SHORTEST: Final = 0.8
 _ROUNDS: Final = 2
+_MANY: Final = 64  # clients of whom one round after the burst is mean enough
 _LEAST_AFTER_BURST: Final = 24
 _BURST_SHARE: Final = 0.1
 
@@ -63,6 +64,7 @@ def scenario_of(row: Row, accelerator: str, values: Efficiencies) -> Scenario:
     """
     quantised = row.precision in {"fp8", "fp4"}
     fp8_kv = quantised and (row.engine == "trtllm" or (row.engine == "vllm" and row.shortest < 1.0))
+    rounds = _ROUNDS if row.concurrency <= _MANY else 1
     prompt, output, shortest = row.prompt_tokens, row.output_tokens, row.shortest
     if shortest == 1.0 and row.engine != "sglang":
         shortest, mean = _SHORTEST, 0.5 * (1.0 + _SHORTEST)
@@ -88,7 +90,7 @@ def scenario_of(row: Row, accelerator: str, values: Efficiencies) -> Scenario:
             "workload": {
                 "closed_loop": {
                     "concurrency": row.concurrency,
-                    "requests": row.concurrency + max(_ROUNDS * row.concurrency, _LEAST_AFTER_BURST),
+                    "requests": row.concurrency + max(rounds * row.concurrency, _LEAST_AFTER_BURST),
                     "prompt_tokens": prompt,
                     "output_tokens": output,
                     "shortest": shortest,
