@@ -36,7 +36,7 @@ MODELS: Final[Mapping[str, str]] = MappingProxyType(
         "openai/gpt-oss-120b": "gpt-oss-120b",
     }
 )
-"""Catalogue name of each model path. GLM-5 (10 rows) is in no catalogue entry: its dimensions are not those of 5.2."""
+"""Catalogue name of each model path; GLM-5 (10 rows) has no catalogue entry."""
 
 ACCELERATORS: Final[Mapping[str, str]] = MappingProxyType(
     {"h100_sxm": "h100-sxm", "h200_sxm": "h200-sxm", "b200_sxm": "b200-sxm", "b300_sxm": "b300-sxm"}
