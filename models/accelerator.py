@@ -16,7 +16,9 @@ class Accelerator:
     `peak_flops_per_s` and `compute_efficiency` are by arithmetic dtype (bf16, fp8, fp4), dense.
     `collective_efficiency` is all-reduce bus bandwidth / `scale_up_bytes_per_s` and may exceed 1 where the switch
     reduces. `step_fixed_s` is spent once an engine step, `layer_fixed_s` once a layer, `collective_latency_s` once a
-    collective. Sources stand in the catalogue entry.
+    collective, `token_fixed_s` once a scheduled token. Grouped kernels of routed experts reach `expert_compute_factor`
+    and `expert_hbm_factor` of the other kernels' efficiencies; `routing_skew` is how unevenly experts are chosen (see
+    `models.roofline.ExpertShare`). Sources stand in the catalogue entry.
     """
 
     name: str
@@ -32,6 +34,10 @@ class Accelerator:
     step_fixed_s: float
     layer_fixed_s: float
     collective_latency_s: float
+    expert_compute_factor: float = 1.0
+    expert_hbm_factor: float = 1.0
+    routing_skew: float = 0.0
+    token_fixed_s: float = 0.0
     tdp_w: float | None = None
     price_usd: float | None = None
     status: str = "datasheet"
@@ -89,11 +95,24 @@ def accelerator_from_entry(entry: Entry) -> Accelerator:
         step_fixed_s=entry.si("step_fixed"),
         layer_fixed_s=entry.si("layer_fixed"),
         collective_latency_s=entry.si("collective_latency"),
+        expert_compute_factor=_factor(entry, "expert_compute_factor"),
+        expert_hbm_factor=_factor(entry, "expert_hbm_factor"),
+        routing_skew=entry.optional_si("routing_skew") or 0.0,
+        token_fixed_s=entry.optional_si("token_fixed") or 0.0,
         tdp_w=entry.optional_si("tdp"),
         price_usd=entry.optional_si("price"),
         status=entry.status,
         caveats=entry.caveats,
     )
+
+
+def _factor(entry: Entry, name: str) -> float:
+    value = entry.optional_si(name)
+    if value is None:
+        return 1.0
+    if value <= 0:
+        raise CatalogueError(f"accelerator {entry.name}", f"{name} must be above 0")
+    return value
 
 
 def load_accelerator(name: str, changes: Changes | None = None) -> Accelerator:

@@ -5,6 +5,8 @@ Passive: it turns a model, an accelerator and a layout into coefficients, once; 
 
 import math
 from dataclasses import dataclass, field
+from statistics import NormalDist
+from typing import Final
 
 from models.accelerator import Accelerator
 from models.dtypes import COMPUTE_DTYPE
@@ -22,19 +24,27 @@ class ExpertShare:
     """How much of the routed experts' weights the busiest rank reads in a step.
 
     `experts` a layer with `experts_per_token` chosen; `spread_over` ranks hold whole experts (1: every rank holds a
-    slice of each, so all ranks read alike).
+    slice of each, so all ranks read alike). `skew` is the standard deviation of the logarithm of an expert's chance to
+    be chosen; 0: all are as likely.
     """
 
     experts: int
     experts_per_token: int
     spread_over: int
+    skew: float = 0.0
 
     def fraction(self, tokens: float) -> float:
         """Return the busiest rank's touched share of its expert weights for *tokens* tokens in a step.
 
         Sliced: 1 - (1 - k/E)^tokens. Spread: touched experts a rank are taken as binomial (E / ranks trials), and the
         step waits for the largest of the ranks' independent counts. Uniform, independent routing is assumed in both.
+
+        With a skew, an expert's chance is k/E times a log-normal factor of mean 1, and the touched share is its mean
+        over experts. A skew is a fitted figure, and what waiting for the busiest rank costs is in it already (measured
+        steps with spread experts are not slower than sliced ones), so the ranks are not counted apart then.
         """
+        if self.skew > 0.0:
+            return _skewed_fraction(self.experts, self.experts_per_token, tokens, self.skew)
         touched = touched_fraction(self.experts, self.experts_per_token, tokens)
         if self.spread_over == 1 or touched in {0.0, 1.0}:
             return touched
@@ -45,6 +55,20 @@ class ExpertShare:
             below += math.comb(held, count) * touched**count * (1.0 - touched) ** (held - count)
             expected += 1.0 - min(1.0, below) ** self.spread_over
         return min(1.0, expected / held)
+
+
+# Medians of 24 intervals of equal chance of a standard normal variable.
+_NORMAL: Final = tuple(NormalDist().inv_cdf((i + 0.5) / 24) for i in range(24))
+
+
+def _skewed_fraction(experts: int, experts_per_token: int, tokens: float, skew: float) -> float:
+    """Return the touched share of experts whose chances are log-normal with standard deviation *skew* of the log."""
+    if not experts or tokens <= 0:
+        return 0.0
+    factors = [math.exp(skew * z) for z in _NORMAL]
+    mean = sum(factors) / len(factors)
+    chances = [min(experts_per_token / experts * factor / mean, 1.0) for factor in factors]
+    return math.fsum(1.0 - math.pow(1.0 - chance, tokens) for chance in chances) / len(factors)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -130,7 +154,10 @@ def step_cost(
     ranks = tensor_parallel * pipeline_parallel
     hbm_bytes_per_s = accelerator.delivered_hbm_bytes_per_s
     dense_flops_per_s = accelerator.delivered_flops_per_s(COMPUTE_DTYPE[llm.block_dtype(weight_dtype)])
-    expert_flops_per_s = accelerator.delivered_flops_per_s(COMPUTE_DTYPE[llm.expert_dtype(weight_dtype)])
+    expert_flops_per_s = (
+        accelerator.delivered_flops_per_s(COMPUTE_DTYPE[llm.expert_dtype(weight_dtype)])
+        * accelerator.expert_compute_factor
+    )
     # Scores and weighted sums are computed in 16 bits whatever the KV is stored in (FlashAttention's default path).
     attention_flops_per_s = accelerator.delivered_flops_per_s("bf16")
     compute_s_per_token = (
@@ -144,18 +171,20 @@ def step_cost(
     return StepCost(
         fixed_s=accelerator.step_fixed_s + llm.layers * accelerator.layer_fixed_s,
         collective_latency_s=latency_s,
-        collective_s_per_token=s_per_token,
+        collective_s_per_token=s_per_token + accelerator.token_fixed_s,
         compute_s_per_token=compute_s_per_token / ranks,
         compute_s_per_pair=llm.attention_flops_per_pair() / (ranks * attention_flops_per_s),
         compute_s_per_window_pair=llm.window_attention_flops_per_pair() / (ranks * attention_flops_per_s),
         memory_s_per_context_token=full_bytes * kv_s_per_byte,
         memory_s_per_window_token=windowed_bytes * kv_s_per_byte,
         dense_weights_s=llm.dense_read_bytes(weight_dtype) / (tensor_parallel * hbm_bytes_per_s),
-        expert_weights_s=llm.expert_weight_bytes(weight_dtype) / (tensor_parallel * hbm_bytes_per_s),
+        expert_weights_s=llm.expert_weight_bytes(weight_dtype)
+        / (tensor_parallel * hbm_bytes_per_s * accelerator.expert_hbm_factor),
         expert_share=ExpertShare(
             experts=llm.experts,
             experts_per_token=llm.experts_per_token,
             spread_over=tensor_parallel if spread else 1,
+            skew=accelerator.routing_skew,
         ),
         microbatches=pipeline_parallel,
     )

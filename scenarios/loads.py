@@ -121,7 +121,7 @@ class Loads:
             return self._open_loop(index, load)
         random = np.random.default_rng([*self._seeds[1].generate_state(4).tolist(), index])
         if load.closed_loop is not None:
-            return self._closed_loop(load.closed_loop)
+            return self._closed_loop(load.closed_loop, random)
         if load.poisson is not None:
             return self._poisson(load.poisson, random)
         assert load.wave is not None  # the schema lets no load go without one of them
@@ -141,9 +141,15 @@ class Loads:
             expected=expected,
         )
 
-    def _closed_loop(self, loop: schema.ClosedLoop) -> ClosedLoop:
+    def _closed_loop(self, loop: schema.ClosedLoop, random: np.random.Generator) -> ClosedLoop:
         return ClosedLoop(
-            contexts=self._contexts(loop.prompt_tokens, loop.output_tokens),
+            contexts=Contexts(
+                prompt_tokens=loop.prompt_tokens,
+                output_tokens=loop.output_tokens,
+                chunk_tokens=self.chunk_tokens,
+                shortest=loop.shortest,
+                random=random,
+            ),
             concurrency=loop.concurrency,
             requests=loop.requests,
             sessions=loop.sessions,

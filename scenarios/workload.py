@@ -49,6 +49,13 @@ class ClosedLoop(Part):
         default=0, ge=0, description="Number of the first context; equal numbers share a prefix."
     )
     think_time: Seconds = Field(default=0.0, description="Pause of a client between its requests [s].")
+    shortest: float = Field(
+        default=1.0,
+        gt=0,
+        le=1,
+        description="Prompts and outputs are drawn evenly between this share of their length and all of it (the "
+        "random-range-ratio of serving benchmarks); 1: all alike.",
+    )
     per_replica: bool = Field(
         default=False, description="Counts are those of one replica, and every replica gets as many."
     )

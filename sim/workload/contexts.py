@@ -28,11 +28,17 @@ class Contexts:
         Lengths [tokens].
     chunk_tokens : int
         Unit of residency [tokens].
+    shortest : float
+        Lengths are drawn evenly between this share of the above and all of it; 1: they are all alike.
+    random : Generator or None
+        Draws them; needed where ``shortest`` is below 1.
     """
 
     prompt_tokens: int
     output_tokens: int
     chunk_tokens: int
+    shortest: float = 1.0
+    random: np.random.Generator | None = None
 
     def submit(
         self,
@@ -45,15 +51,21 @@ class Contexts:
         """Send one request over a context; contexts of a client bound to one replica differ from another's."""
         number = session if replica is None else session * len(cluster.replicas) + replica
         first = _CONTEXT_KEYS + number * _CONTEXT_SPAN
+        prompt_tokens, output_tokens = self._drawn(self.prompt_tokens), self._drawn(self.output_tokens)
         cluster.submit(
             session_id=number,
             phase=phase,
-            prompt_tokens=self.prompt_tokens,
-            output_tokens=self.output_tokens,
-            chunks=list(range(first, first + self.prompt_tokens // self.chunk_tokens)),
+            prompt_tokens=prompt_tokens,
+            output_tokens=output_tokens,
+            chunks=list(range(first, first + prompt_tokens // self.chunk_tokens)),
             replica=replica,
             on_end=on_end,
         )
+
+    def _drawn(self, longest: int) -> int:
+        if self.shortest >= 1.0 or self.random is None:
+            return longest
+        return int(self.random.integers(max(1, int(longest * self.shortest)), longest, endpoint=True))
 
 
 def _targets(cluster: Cluster, per_replica: bool) -> Sequence[int | None]:

@@ -73,3 +73,33 @@ def test_fractions_done_end_at_one():
         assert driver.fraction_done() == 0.0
         prepared(scenario(), driver).run()
         assert driver.fraction_done() == 1.0
+
+
+def test_lengths_are_drawn_between_the_shortest_share_and_all_of_it() -> None:
+    drawn: list[tuple[int, int]] = []
+
+    class Cluster:
+        replicas = (None,)
+
+        def submit(self, *, prompt_tokens: int, output_tokens: int, **_: object) -> None:
+            drawn.append((prompt_tokens, output_tokens))
+
+    def lengths(shortest: float) -> list[tuple[int, int]]:
+        drawn.clear()
+        contexts = Contexts(
+            prompt_tokens=1000,
+            output_tokens=100,
+            chunk_tokens=32,
+            shortest=shortest,
+            random=np.random.default_rng(0),
+        )
+        for session in range(400):
+            contexts.submit(Cluster(), 0, session, None, lambda _: None)  # type: ignore[arg-type]
+        return list(drawn)
+
+    assert set(lengths(1.0)) == {(1000, 100)}
+    prompts, outputs = zip(*lengths(0.8), strict=True)
+    assert 800 <= min(prompts) < 810
+    assert 990 < max(prompts) <= 1000
+    assert (min(outputs), max(outputs)) == (80, 100)
+    assert len(set(zip(prompts, outputs, strict=True))) > 300

@@ -1,0 +1,118 @@
+"""TTFT and TPOT of a measurement's closed loop, from the simulator itself.
+
+The load is InferenceMAX's client: ten requests a client, the first of all clients at once, prompts and answers drawn
+evenly from 80 to 100 % of their nominal length. Only the burst and one or two rounds after it are simulated; the burst
+weighs a tenth in the means, as in the full run. Source: InferenceMAX README, "Benchmark Client Configuration".
+
+Runs of NVIDIA's client have one length for all. Real answers drift apart all the same, while simulated ones would march
+in step, so lengths are spread there too, about the same mean; the client warms up, so that the burst does not count.
+SGLang computes prompts before everything else, which keeps equal requests in step: there they are left alike.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import nan
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Final
+
+import numpy as np
+
+from calibration.silicon.efficiencies import Efficiencies, engine_settings, write_entry
+from calibration.silicon.rows import Row
+from models.errors import KvTierError
+from scenarios.build import simulate
+from scenarios.runner import Report
+from scenarios.schema import Scenario
+
+_SHORTEST: Final = 0.8
+_ROUNDS: Final = 2
+_MANY: Final = 64  # clients of whom one round after the burst is mean enough
+_LEAST_AFTER_BURST: Final = 24
+_BURST_SHARE: Final = 0.1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Task:
+    """Rows to simulate with one set of efficiencies; small enough for many of them to fill all processes."""
+
+    rows: tuple[Row, ...]
+    values: Efficiencies
+
+
+def simulate_rows(task: Task, report: Report) -> list[tuple[float, float]]:
+    """Return (TTFT, TPOT) of each row [s], NaN where a row cannot run (its weights do not fit)."""
+    with TemporaryDirectory() as folder:
+        paths: dict[str, str] = {}
+        for name in {row.accelerator for row in task.rows}:
+            path = Path(folder) / f"{name}-fitted.yaml"
+            write_entry(path, name, task.values)
+            paths[name] = str(path)
+        found = []
+        for count, row in enumerate(task.rows, start=1):
+            found.append(_loop(scenario_of(row, paths[row.accelerator], task.values), row))
+            report(count / len(task.rows), count)
+        return found
+
+
+def scenario_of(row: Row, accelerator: str, values: Efficiencies) -> Scenario:
+    """Return the scenario that repeats a row on an accelerator by name or file.
+
+    KV is taken to be FP8 where weights are quantised, in TensorRT-LLM and in InferenceX's vLLM runs, else 16 bits.
+    """
+    quantised = row.precision in {"fp8", "fp4"}
+    fp8_kv = quantised and (row.engine == "trtllm" or (row.engine == "vllm" and row.shortest < 1.0))
+    rounds = _ROUNDS if row.concurrency <= _MANY else 1
+    prompt, output, shortest = row.prompt_tokens, row.output_tokens, row.shortest
+    if shortest == 1.0 and row.engine != "sglang":
+        shortest, mean = _SHORTEST, 0.5 * (1.0 + _SHORTEST)
+        prompt, output = round(prompt / mean), round(output / mean)
+    return Scenario.model_validate(
+        {
+            "name": "silicon",
+            "llm": row.llm,
+            "cluster": {
+                "accelerator": accelerator,
+                "tensor_parallel": row.tensor_parallel,
+                "expert_parallel": row.expert_parallel,
+            },
+            "engine": {
+                "weight_dtype": row.weight_dtype,
+                "kv_dtype": "fp8" if fp8_kv else "bf16",
+                "prefix_caching": False,
+                "max_num_batched_tokens": 8192,
+                "max_num_seqs": 1024,
+                **engine_settings(values),
+            },
+            "tiers": {"hbm": {}},
+            "workload": {
+                "closed_loop": {
+                    "concurrency": row.concurrency,
+                    "requests": row.concurrency + max(rounds * row.concurrency, _LEAST_AFTER_BURST),
+                    "prompt_tokens": prompt,
+                    "output_tokens": output,
+                    "shortest": shortest,
+                }
+            },
+        }
+    )
+
+
+def _loop(scenario: Scenario, row: Row) -> tuple[float, float]:
+    try:
+        requests = simulate(scenario).table("requests")
+    except KvTierError:
+        return nan, nan
+    order = np.argsort(requests["arrived_at_s"], kind="stable")
+    share = _BURST_SHARE if row.shortest < 1.0 else 0.0
+    return (
+        _weighted(requests["ttft_s"][order], row.concurrency, share),
+        _weighted(requests["tpot_s"][order], row.concurrency, share),
+    )
+
+
+def _weighted(times_s: Sequence[float] | np.ndarray, burst: int, share: float) -> float:
+    times_s = np.asarray(times_s)
+    return float(share * np.mean(times_s[:burst]) + (1.0 - share) * np.mean(times_s[burst:]))

@@ -1,0 +1,159 @@
+"""The two splits that are reported, and the errors on rows that were not fitted."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, Final
+
+import numpy as np
+
+from calibration.silicon.fitting import Array, Fit, Log, fit, predict, thinned
+from calibration.silicon.rows import ENGINES, Row
+
+SPLITS: Final[Mapping[str, Callable[[Row], bool]]] = {
+    "half": lambda row: row.in_fit_half,
+    "hopper": lambda row: row.is_hopper,
+}
+"""Which rows are fitted: half of the groups by the hash of their name; or those of H100 and H200 alone."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Errors:
+    """Relative errors of one figure over some rows: medians of the absolute and the signed error, and a percentile.
+
+    A row that cannot run counts as one with an infinite error in the median of absolute errors.
+    """
+
+    rows: int
+    not_run: int
+    median_absolute: float
+    bias: float
+    p90_absolute: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SplitResult:
+    """One engine fitted on one side of a split: the fit, and each row with what was simulated for it."""
+
+    engine: str
+    split: str
+    fitted: Fit
+    rows: Sequence[Row]
+    simulated: Array
+
+    def errors(self, figure: int, keep: Callable[[Row], bool]) -> Errors:
+        """Return the errors of TTFT (0) or TPOT (1) over some of the rows."""
+        places = [place for place, row in enumerate(self.rows) if keep(row)]
+        measured = np.array([[self.rows[place].ttft_s, self.rows[place].tpot_s] for place in places]).reshape(-1, 2)
+        return errors_of(self.simulated[places, figure], measured[:, figure])
+
+
+def errors_of(simulated: Array, measured: Array) -> Errors:
+    """Return the errors of one figure; NaN stands for a row that cannot run."""
+    relative = simulated / measured - 1.0
+    ran = relative[~np.isnan(relative)]
+    absolute = np.where(np.isnan(relative), np.inf, np.abs(relative))
+    nothing = float("nan")
+    return Errors(
+        rows=len(relative),
+        not_run=len(relative) - len(ran),
+        median_absolute=float(np.median(absolute)) if len(relative) else nothing,
+        bias=float(np.median(ran)) if len(ran) else nothing,
+        p90_absolute=float(np.percentile(np.abs(ran), 90)) if len(ran) else nothing,
+    )
+
+
+def run_split(
+    engine: str,
+    split: str,
+    rows: Sequence[Row],
+    *,
+    rows_per_group: int,
+    jobs: int | None = None,
+    log: Log | None = None,
+) -> SplitResult:
+    """Fit an engine on one side of a split, on a thinned set of rows, and simulate all of its rows."""
+    own = [row for row in rows if row.engine == engine]
+    chosen = thinned([row for row in own if SPLITS[split](row)], rows_per_group)
+    if not chosen:
+        message = f"no row of {engine} is on the fitted side of the split '{split}'"
+        raise ValueError(message)
+    found = fit(chosen, jobs=jobs, log=log)
+    simulated = predict(own, [found.values], jobs=jobs)[0]
+    return SplitResult(engine=engine, split=split, fitted=found, rows=own, simulated=simulated)
+
+
+def table(results: Sequence[SplitResult]) -> str:
+    """Return the errors of all results as text, by engine and by group."""
+    lines = []
+    for result in results:
+        fitted_side = SPLITS[result.split]
+        lines.append(f"\n{result.engine}, split {result.split}: fitted on {result.fitted.rows} rows")
+        sides: list[tuple[str, Callable[[Row], bool]]] = [
+            ("fitted side", fitted_side),
+            ("NOT FITTED", lambda row, side=fitted_side: not side(row)),  # type: ignore[misc]
+        ]
+        lines += [_line(result, name, keep) for name, keep in sides]
+        for group in sorted({row.group for row in result.rows}, key=lambda name: (name.split("|")[1], name)):
+            members = [row for row in result.rows if row.group == group]
+            mark = "  fitted " if fitted_side(members[0]) else "  held   "
+            lines.append(_line(result, mark + group, lambda row, name=group: row.group == name))  # type: ignore[misc]
+    return "\n".join(lines)
+
+
+def _line(result: SplitResult, name: str, keep: Callable[[Row], bool]) -> str:
+    ttft, tpot = (result.errors(figure, keep) for figure in (0, 1))
+    return (
+        f"{name:<62} {tpot.rows:>4}  TPOT {100 * tpot.median_absolute:5.1f} % bias {100 * tpot.bias:+5.1f} % "
+        f"p90 {100 * tpot.p90_absolute:5.0f} %  TTFT {100 * ttft.median_absolute:5.1f} % bias {100 * ttft.bias:+5.1f} %"
+    )
+
+
+def as_json(results: Sequence[SplitResult]) -> dict[str, Any]:
+    """Return fits, errors by engine and group, and every row, ready for JSON."""
+    return {
+        "fits": [{"engine": r.engine, "split": r.split, **_fit_json(r.fitted)} for r in results],
+        "groups": [
+            {
+                "engine": r.engine,
+                "split": r.split,
+                "group": group,
+                "used_in_fit": SPLITS[r.split](next(row for row in r.rows if row.group == group)),
+                "ttft": asdict(r.errors(0, lambda row, name=group: row.group == name)),  # type: ignore[misc]
+                "tpot": asdict(r.errors(1, lambda row, name=group: row.group == name)),  # type: ignore[misc]
+            }
+            for r in results
+            for group in sorted({row.group for row in r.rows})
+        ],
+        "rows": [
+            {
+                "id": row.id,
+                "split": r.split,
+                "used_in_fit": SPLITS[r.split](row),
+                "measured": {"ttft_s": row.ttft_s, "tpot_s": row.tpot_s},
+                "simulated": {"ttft_s": float(pair[0]), "tpot_s": float(pair[1])},
+            }
+            for r in results
+            for row, pair in zip(r.rows, r.simulated, strict=True)
+        ],
+    }
+
+
+def _fit_json(found: Fit) -> dict[str, Any]:
+    return {
+        "rows": found.rows,
+        "parameters": {
+            name: {
+                "value": value,
+                "log_deviation": found.deviations[name],
+                "from_data": found.from_data[name],
+            }
+            for name, value in found.values.items()
+        },
+    }
+
+
+def engines_of(rows: Sequence[Row]) -> list[str]:
+    """Return the engines that occur, in a fixed order."""
+    return [engine for engine in ENGINES if any(row.engine == engine for row in rows)]

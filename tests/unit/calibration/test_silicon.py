@@ -1,0 +1,169 @@
+import math
+from dataclasses import replace
+from hashlib import sha256
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from calibration.silicon.__main__ import main
+from calibration.silicon.efficiencies import NAMES, PARAMETERS, priors, write_entry
+from calibration.silicon.fitting import fit, predict, thinned
+from calibration.silicon.loop import scenario_of
+from calibration.silicon.rows import Row, read_rows
+from calibration.silicon.splits import errors_of
+from models.accelerator import load_accelerator
+from models.errors import InputError
+
+HEADER = (
+    "id,silicon_data_source,backend,model_path,system,precision,mode,isl,osl,batch_size,tp_size,pp_size,"
+    "attention_dp_size,moe_tp_size,moe_ep_size,silicon_ttft_ms,silicon_tpot_ms"
+)
+PLAIN = "a,db,vllm,MiniMaxAI/MiniMax-M2.5,h200_sxm,fp8,agg,1024,1024,16,4,1,1,4,1,100.0,10.0"
+
+
+def rows_of(folder: Path, *lines: str):
+    path = folder / "silicon.csv"
+    path.write_text("\n".join([HEADER, *lines]) + "\n", encoding="utf-8")
+    return read_rows(path)
+
+
+def row(**changes: object) -> Row:
+    plain = Row(
+        id="a",
+        engine="vllm",
+        model_path="meta-llama/Llama-3.1-8B-Instruct",
+        precision="bf16",
+        llm="llama-3.1-8b",
+        accelerator="h100-sxm",
+        weight_dtype="bf16",
+        tensor_parallel=1,
+        expert_parallel=False,
+        prompt_tokens=1024,
+        output_tokens=128,
+        concurrency=4,
+        shortest=0.8,
+        ttft_s=0.1,
+        tpot_s=0.01,
+    )
+    return replace(plain, **changes)  # type: ignore[arg-type]
+
+
+def test_a_line_becomes_a_row(tmp_path: Path) -> None:
+    (found,) = rows_of(tmp_path, PLAIN).rows
+    assert (found.llm, found.accelerator, found.weight_dtype) == ("minimax-m2.5", "h200-sxm", "fp8")
+    assert (found.tensor_parallel, found.expert_parallel, found.concurrency) == (4, False, 16)
+    assert (found.ttft_s, found.tpot_s) == (0.1, 0.01)
+    assert found.is_hopper
+    digest = sha256(b"MiniMaxAI/MiniMax-M2.5|h200_sxm|fp8").digest()
+    assert found.in_fit_half == bool(digest[0] % 2)
+
+
+def test_a_layout_written_as_the_product_of_tp_and_ep_is_the_same_measurement_as_the_plain_one(tmp_path: Path) -> None:
+    product = PLAIN.replace(",16,4,1,1,4,1,", ",16,16,1,1,4,4,")
+    plain = PLAIN.replace(",16,4,1,1,4,1,", ",16,4,1,1,1,4,")
+    found = rows_of(tmp_path, product, plain)
+    assert len(found.rows) == 1
+    assert (found.rows[0].tensor_parallel, found.rows[0].expert_parallel) == (4, True)
+    assert found.left_out == {"same measurement again": 1}
+
+
+@pytest.mark.parametrize(
+    ("line", "reason"),
+    [
+        (PLAIN.replace(",agg,", ",disagg,"), "disaggregated"),
+        (PLAIN.replace("MiniMaxAI/MiniMax-M2.5", "zhipuai/GLM-5"), "no catalogue entry for zhipuai/GLM-5"),
+        (PLAIN.replace(",16,4,1,1,4,1,", ",16,4,1,4,1,16,"), "attention data-parallel"),
+        (PLAIN.replace(",16,4,1,1,4,1,", ",16,1,1,,2,1,"), "attention data-parallel"),
+    ],
+)
+def test_what_cannot_be_simulated_is_counted_by_reason(tmp_path: Path, line: str, reason: str) -> None:
+    found = rows_of(tmp_path, line)
+    assert not found.rows
+    assert found.left_out == {reason: 1}
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        (PLAIN.replace("h200_sxm", "h900"), "silicon.csv:2: system is 'h900'"),
+        (PLAIN.replace(",100.0,", ",-1,"), "silicon.csv:2: silicon_ttft_ms is '-1'"),
+        (PLAIN.replace(",1024,1024,", ",x,1024,"), "silicon.csv:2: isl is 'x'"),
+    ],
+)
+def test_a_bad_cell_is_refused_with_its_line_in_one_line(
+    tmp_path: Path, line: str, said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(InputError, match=said):
+        rows_of(tmp_path, line)
+    assert main(["fit", "--csv", str(tmp_path / "silicon.csv")]) == 2
+    assert capsys.readouterr().err.count("\n") == 1
+
+
+def test_a_missing_column_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "short.csv"
+    path.write_text("id,backend\na,vllm\n", encoding="utf-8")
+    with pytest.raises(InputError, match="lacks the columns"):
+        read_rows(path)
+
+
+def test_a_fitted_entry_differs_from_the_shipped_one_in_what_was_fitted_only(tmp_path: Path) -> None:
+    path = tmp_path / "fitted.yaml"
+    write_entry(path, "b200-sxm", {**priors(), "hbm_efficiency": 0.71, "layer_fixed": 9.5, "routing_skew": 1.25})
+    fitted, shipped = load_accelerator(str(path)), load_accelerator("b200-sxm")
+    assert fitted.hbm_efficiency == 0.71
+    assert fitted.layer_fixed_s == pytest.approx(9.5e-6)
+    assert fitted.routing_skew == 1.25
+    assert fitted.peak_flops_per_s == shipped.peak_flops_per_s
+    assert fitted.hbm_bytes_per_s == shipped.hbm_bytes_per_s
+
+
+def test_lengths_keep_their_mean_where_only_they_are_spread() -> None:
+    spread = scenario_of(row(shortest=1.0), "h100-sxm", priors()).workload.closed_loop
+    alike = scenario_of(row(shortest=1.0, engine="sglang"), "h100-sxm", priors()).workload.closed_loop
+    assert spread is not None
+    assert alike is not None
+    assert 0.5 * (1 + spread.shortest) * spread.prompt_tokens == pytest.approx(1024, rel=1e-3)
+    assert (alike.shortest, alike.prompt_tokens) == (1.0, 1024)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_parameter_moves_some_row(name: str) -> None:
+    rows = [
+        row(llm="qwen3-30b-a3b", weight_dtype=dtype, tensor_parallel=2, accelerator="b200-sxm", concurrency=16)
+        for dtype in ("bf16", "fp8", "nvfp4")
+    ]
+    low, high = predict(rows, [priors(), {**priors(), name: 1.2 * priors()[name]}], jobs=1)
+    assert np.any(np.abs(np.log(high / low)) > 1e-6)
+
+
+def test_thinning_keeps_every_group_and_spans_its_loads() -> None:
+    many = [row(concurrency=count, id=str(count)) for count in range(1, 101)]
+    chosen = thinned([*many, row(llm="qwen3-8b", model_path="other")], 5)
+    assert len(chosen) == 6
+    assert {1, 100} <= {one.concurrency for one in chosen}
+
+
+def test_known_efficiencies_are_recovered_from_noisy_rows_within_what_the_fit_states() -> None:
+    rows = [
+        row(tensor_parallel=ranks, concurrency=count, prompt_tokens=prompt, output_tokens=64)
+        for ranks in (1, 4)
+        for count in (1, 4, 16)
+        for prompt in (512, 4096)
+    ]
+    truth = {**priors(), "bf16_efficiency": 0.5, "hbm_efficiency": 0.75, "request_latency": 25.0}
+    noise = np.random.default_rng(1).lognormal(0.0, 0.05, (len(rows), 2))
+    seen = predict(rows, [truth], jobs=1)[0] * noise
+    measured = [replace(one, ttft_s=pair[0], tpot_s=pair[1]) for one, pair in zip(rows, seen.tolist(), strict=True)]
+    found = fit(measured, jobs=1)
+    for parameter in PARAMETERS:
+        away = math.log(found.values[parameter.name] / truth[parameter.name])
+        assert abs(away) < 2.5 * found.deviations[parameter.name]
+    assert found.from_data["bf16_efficiency"] > 0.5
+    assert found.from_data["fp4_efficiency"] == pytest.approx(0.0, abs=1e-9)
+
+
+def test_a_row_that_cannot_run_is_no_success() -> None:
+    errors = errors_of(np.array([1.0, np.nan, np.nan]), np.ones(3))
+    assert (errors.rows, errors.not_run) == (3, 2)
+    assert errors.median_absolute == math.inf
