@@ -133,6 +133,11 @@ class Engine(Part):
     tokenize_batch_wait: Seconds = Field(
         default=0.002, description="How long the tokeniser waits for more requests of a micro-batch [s]; vLLM: 2 ms."
     )
+    kv_load_failure_policy: Literal["fail", "recompute"] = Field(
+        default="fail",
+        description="What becomes of a request when KV fails to load (tiers.NAME.load_failure_probability): fail ends "
+        "it with an error, recompute computes what did not arrive. vLLM's names and default.",
+    )
     decode_jumps: bool = Field(
         default=True, description="Take decode steps in one jump; false: one at a time, for checks."
     )
@@ -206,6 +211,12 @@ class Transfer(Part):
     request_software: Seconds = Field(default=0.0, description="Software time a request that loads [s].")
     staging: Literal["pipelined", "store-and-forward"] = Field(
         default="pipelined", description="Whether hops of a path overlap."
+    )
+    staging_timeout: Seconds | None = Field(
+        default=None,
+        description="How long a load waits for room in the memory that its reads are staged in; then it has failed "
+        "(engine.kv_load_failure_policy). Such as 10 s; null: it waits as long as transfers under way will free room, "
+        "and where there are none it passes unstaged, with a warning.",
     )
     lookup: Literal["any", "grouped"] = Field(
         default="any", description="grouped: a prefix comes from one tier at a time."
@@ -337,8 +348,8 @@ class Scenario(Part):
         key = ("tiers", name, "page_cache_of")
         if target not in later:
             raise refuse(key, f"is '{target}'; must name a tier below {name}: {', '.join(later) or 'there is none'}")
-        for name_of_key in ("admission", "encoding", "max_store_backlog"):
-            if getattr(self.tiers[name], name_of_key) is not None:
+        for name_of_key in ("admission", "encoding", "max_store_backlog", "load_failure_probability"):
+            if getattr(self.tiers[name], name_of_key) not in {None, 0.0}:
                 raise refuse(("tiers", name, name_of_key), "is not for a page cache: the kernel keeps what it reads")
         if self.tiers[name].inclusion != "inclusive":
             raise refuse(("tiers", name, "inclusion"), "is not for a page cache: the kernel keeps what it reads")

@@ -108,6 +108,14 @@ class TierSpec(Part):
     on_full: Literal["drop", "wait"] = Field(
         default="drop", description="What a store does when nothing can be evicted."
     )
+    load_failure_probability: float = Field(
+        default=0.0,
+        ge=0,
+        le=1,
+        description="Share of the reads from here that fail, when their last byte would have arrived: one read a "
+        "request, or more where other tiers lie between; a prefetch is a read too. What then happens says "
+        "engine.kv_load_failure_policy. For example 0.001.",
+    )
     max_store_backlog: Bytes | None = Field(
         default=None,
         description="Stores to this tier are skipped while more than so many bytes are being written to it; null: no "

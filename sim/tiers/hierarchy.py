@@ -36,6 +36,8 @@ class KvHierarchy:
         fastest tier that holds it.
     serial_loads : bool
         Whether a request's tiers are read one after another.
+    staging_timeout_s : float or None
+        How long a load waits for room to be staged in [s], as :class:`sim.tiers.loads.Loads` says.
     replica : int
         For the transfer log.
     log : TransferLog
@@ -53,6 +55,7 @@ class KvHierarchy:
         serial_loads: bool,
         replica: int,
         log: TransferLog,
+        staging_timeout_s: float | None = None,
     ) -> None:
         self._clock = clock
         self._network = network
@@ -76,6 +79,7 @@ class KvHierarchy:
             replica=replica,
             log=log,
             stores=self.stores,
+            staging_timeout_s=staging_timeout_s,
         )
 
     # Look-up ---------------------------------------------------------------------------------------------------------

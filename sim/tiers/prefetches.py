@@ -9,6 +9,7 @@ from sim.recording import TransferLog
 from sim.run_sets import RunSet
 from sim.runs import Chain, Runs, count, shifted
 from sim.tiers.attached import AttachedTier, Segment, fill_page_cache
+from sim.tiers.faults import Read
 from sim.transfers.flows import READ, FlowNetwork
 from sim.transfers.legs import Done, Leg, move
 
@@ -71,19 +72,19 @@ class Prefetches:
         memory = self._memory
         if memory is None:
             return True
-        lacking: list[tuple[AttachedTier, Leg, Runs]] = []
+        lacking: list[tuple[AttachedTier, Leg, Runs, int]] = []
         for segment in segments:
             source = self._tiers[segment.tier]
             if source.prefetch_leg is not None:
                 wanted = memory.tier.missing(memory.keys(chunks.cut(segment.start, segment.end)))
                 if wanted:
-                    lacking.append((source, source.prefetch_leg, wanted))
+                    lacking.append((source, source.prefetch_leg, wanted, segment.start))
         if not lacking:
             return True
         # What memory has of the prompt must not make room for the rest of it.
         here = [part for run in memory.keys(chunks.runs) for part in memory.tier.ready.present(run)]
         memory.tier.pin(here)
-        begun = [self._fetch(request_id, memory, *part) for part in lacking]
+        begun = [self._fetch(request_id, memory, part) for part in lacking]
         memory.tier.unpin(here)
         if any(begun):
             memory.tier.touch(here)
@@ -100,8 +101,9 @@ class Prefetches:
             under_way.waiting.append(on_done)
         return len(awaited)
 
-    def _fetch(self, request_id: int, memory: AttachedTier, source: AttachedTier, leg: Leg, wanted: Runs) -> bool:
+    def _fetch(self, request_id: int, memory: AttachedTier, lacking: tuple[AttachedTier, Leg, Runs, int]) -> bool:
         """Read chunks that memory lacks, if there is room for all of them."""
+        source, leg, wanted, start = lacking
         tier, n_chunks = memory.tier, count(wanted)
         if (self._chunks_under_way + n_chunks) * tier.chunk_bytes > self.most_bytes:
             return False
@@ -125,12 +127,16 @@ class Prefetches:
             self._log.append(READ, source.tier.index, self._replica, request_id, n_bytes, began_s, now_s)
             self._chunks_under_way -= n_chunks
             del self._under_way[under_way]
-            if source.page_cache is not None:
+            failed = source.failed(Read(request_id, -1, start, began_s, now_s))
+            if source.page_cache is not None and not failed:
                 fill_page_cache(source.page_cache, keys)
             source.tier.unpin(keys, wake=False)
-            tier.arrive(wanted)
-            if memory.on_kept is not None:
-                memory.on_kept(wanted)
+            if failed:
+                tier.cancel(wanted)
+            else:
+                tier.arrive(wanted)
+                if memory.on_kept is not None:
+                    memory.on_kept(wanted)
             source.tier.transfer_ended()
             tier.transfer_ended()
             for on_done in under_way.waiting:

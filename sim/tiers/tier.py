@@ -60,6 +60,7 @@ class Tier:
         "evicted_chunks",
         "evicts",
         "expired",
+        "failed_loads",
         "filtered_chunks",
         "hit_tokens",
         "in_transit",
@@ -124,6 +125,7 @@ class Tier:
         self.refused_chunks = 0
         self.filtered_chunks = 0
         self.skipped_chunks = 0
+        self.failed_loads = 0
         self.storing_chunks = 0
         """Chunks that are being written here now; counted where something depends on it."""
         self.hit_tokens = 0
@@ -231,6 +233,10 @@ class Tier:
         Whoever waits while ``in_transit`` is not 0 will be called: the end of every such transfer wakes all.
         """
         self._waiters.append(callback)
+
+    def stop_waiting(self, callback: Callable[[], None]) -> None:
+        """Do not call one that waits for room."""
+        self._waiters.remove(callback)
 
     def _wake_waiters(self) -> None:
         # Each is asked once a change; one that still finds no room queues up again. A new list, because what a waiter

@@ -18,8 +18,8 @@ transfer:
   lookup: %(lookup)s, insertion: %(insertion)s, prefetch: %(prefetch)s,
   storage_load: %(storage_load)s, loads_in_flight: %(at_once)s,
   copies_in_flight: %(at_once)s, eviction_software: %(eviction)s, split_chunks: true, chunk_tokens: 64,
-  io_process: %(process)s}
-engine: {chunk_tokens: 256}
+  io_process: %(process)s, staging_timeout: %(timeout)s}
+engine: {chunk_tokens: 256, kv_load_failure_policy: %(policy)s}
 tiers:
   hbm: {capacity: 1.2 GB, structure: %(structure)s}
 %(tiers)s
@@ -73,7 +73,8 @@ def tiers(draw: st.DrawFn) -> str:
         if name != "cache":
             lines[-1] += (
                 f", admission: {draw(st.sampled_from(ADMISSIONS))}, encoding: {draw(st.sampled_from(ENCODINGS))}, "
-                f"max_store_backlog: {draw(st.sampled_from(['null', 'null', '0 B', '100 MB']))}"
+                f"max_store_backlog: {draw(st.sampled_from(['null', 'null', '0 B', '100 MB']))}, "
+                f"load_failure_probability: {draw(st.sampled_from([0, 0, 0.2, 1]))}"
             )
         if name == "cache":
             lines[-1] += ", page_cache_of: nvme"
@@ -106,6 +107,8 @@ def tiers(draw: st.DrawFn) -> str:
             "process": st.sampled_from(["worker", "replica"]),
             "structure": st.sampled_from(["hashmap", "leaf_constrained"]),
             "prompt": st.sampled_from([300, 2000, 4500]),
+            "policy": st.sampled_from(["recompute", "fail"]),
+            "timeout": st.sampled_from(["null", "null", "0 s", "2 ms"]),
         }
     ),
 )
@@ -125,7 +128,11 @@ def test_every_request_ends_whatever_the_tiers(
     # The run itself checks that each tier's chunks, pins, reservations and waiters, and each link's bytes, add up.
     result = simulate(load_scenario(str(path)))
     summary = result.summary()
-    assert summary["requests"]["completed"] == 40 * replicas
+    requests, reads_fail = summary["requests"], sum(tier["failed_loads"] for tier in summary["tiers"].values())
+    assert requests["completed"] + requests["failed"] == requests["submitted"] == 40 * replicas
+    # A prefetch may fail beside loads that do not; a load that does ends its request, and others that share it.
+    assert not requests["failed"] or (reads_fail and choices["policy"] == "fail")
+    assert requests["failed"] or not reads_fail or choices["policy"] != "fail" or choices["prefetch"] != "none"
     for name, tier in summary["tiers"].items():
         assert tier["peak_used_bytes"] <= tier["capacity_bytes"], name
     moved, tier_names = result.table("transfers"), list(summary["tiers"])

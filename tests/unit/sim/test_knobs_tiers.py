@@ -46,6 +46,7 @@ ENCODED = (
     "tiers.nvme.encoding.decode_bandwidth=20GB/s"
 )
 EIGHT_CLIENTS = "workload.closed_loop.concurrency=8 "
+RECOMPUTES = "engine.kv_load_failure_policy=recompute"
 SLOW_READS = "transfer.reads_in_flight=1 transfer.read_stream_bandwidth=500MB/s"
 SLOW_COPIES = "links.host-link.bandwidth=1GB/s tiers.dram.capacity=20GB"
 DIRECT = "tiers.dram.placement=none"
@@ -165,6 +166,8 @@ KNOBS = [
     Knob("tiers.nvme.stores", ("prompt", "prompt+output"), hits("nvme"), rises=True, more=SESSIONS),
     Knob("tiers.hbm.stores", ("prompt", "prompt+output"), hits("hbm"), rises=True, more=SESSIONS),
     Knob("tiers.nvme.admission", ("null", "frequency"), written("nvme"), rises=False, more="tiers.nvme.capacity=5GB"),
+    Knob("tiers.nvme.load_failure_probability", (0, 0.5), ttft, rises=True, more=RECOMPUTES),
+    Knob("tiers.nvme.load_failure_probability", (0, 0.5), hits("nvme"), rises=False, more=RECOMPUTES),
     Knob("tiers.nvme.max_store_backlog", ("100 MB", "null"), written("nvme"), rises=True, more=FEW_TURNS),
     Knob(
         "tiers.nvme.inclusion",
@@ -269,6 +272,13 @@ KNOBS = [
     ),
     Knob("transfer.request_software", ("0 s", "30 ms"), ttft, rises=True, more="transfer.load=sync"),
     Knob("transfer.request_software", ("0 s", "30 ms"), ttft, rises=True, more="transfer.load=async"),
+    Knob(
+        "transfer.staging_timeout",
+        ("1 ms", "null"),
+        hits("nvme"),
+        rises=True,
+        more=f"{EIGHT_CLIENTS} {SLOW_READS} {RECOMPUTES}",
+    ),
     Knob("transfer.staging", ("pipelined", "store-and-forward"), ttft, rises=True),
     Knob(
         "transfer.lookup",
