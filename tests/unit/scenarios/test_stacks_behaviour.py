@@ -230,8 +230,8 @@ def test_lmcaches_pool_is_per_worker() -> None:
     assert held["lmcache"]["capacity_bytes"] == pytest.approx(4 * held["lmcache-mp"]["capacity_bytes"], rel=0.02)
 
 
-def r3(stack: str, pool: str) -> dict[str, Any]:
-    overrides = [*R3, f"stack={stack}", f"tiers.dram.capacity={pool}"]
+def r3(stack: str, pool: str, *more: str) -> dict[str, Any]:
+    overrides = [*R3, f"stack={stack}", f"tiers.dram.capacity={pool}", *more]
     return simulate(load_scenario("r3-fx100-c16", overrides=overrides)).summary()
 
 
@@ -246,13 +246,42 @@ def test_a_pool_smaller_than_what_is_in_flight_stalls_loads() -> None:
 
 
 def test_requests_diverge_where_not_even_one_fits_the_pool() -> None:
-    """Synchronous loads as in R3's fs://: those that are served decode while the rest stall them, up to 64 GB."""
-    small, large = r3("lmcache-fs", "1 GiB"), r3("lmcache-fs", "64 GiB")
+    """Synchronous loads that pass unstaged: those that are served decode while the rest stall them, up to 64 GB."""
+    patient = "transfer.staging_timeout=null"
+    small, large = r3("lmcache-fs", "1 GiB", patient), r3("lmcache-fs", "64 GiB", patient)
     assert any("without staging room" in warning for warning in small["warnings"])
     assert not any("without staging room" in warning for warning in large["warnings"])
     assert small["tpot_s"]["p50"] > 3 * large["tpot_s"]["p50"]  # R3: 82 ms against 23 to 27
     assert small["ttft_s"]["p90"] > 1.3 * small["ttft_s"]["p50"]  # R3: 14.4 s against 10.6
     assert large["ttft_s"]["p90"] < 1.05 * large["ttft_s"]["p50"]
+
+
+# The sessions that were written last, two of which a pool of 4 GiB still holds, all in one step, those two at its end.
+LAST = ["workload.phases.c16.wave.first_session=16", "workload.phases.c16.wave.arrival_jitter=0 s"]
+
+
+def test_a_retrieve_that_finds_no_room_beside_pins_times_out() -> None:
+    """fs:// at concurrency 16, 8 a replica: six wait 10 s each for what the look-up of the other two has pinned."""
+    warm = ["workload.phases.c16.clear=[]", *LAST]
+    failing, small, large = (
+        r3("lmcache-fs", pool, *warm, f"engine.kv_load_failure_policy={policy}")
+        for policy, pool in (("fail", "4 GiB"), ("recompute", "4 GiB"), ("fail", "64 GiB"))
+    )
+    assert failing["requests"] == {"submitted": 16, "completed": 4, "rejected": 0, "failed": 12}
+    assert failing["ttft_s"]["p50"] == pytest.approx(60.0, abs=1.5)
+    assert small["requests"]["completed"] == large["requests"]["completed"] == 16
+    assert small["tiers"]["fx100"]["failed_loads"] == 12
+    assert small["ttft_s"]["p50"] > 60.0
+    assert small["ttft_s"]["p90"] > 1.2 * small["ttft_s"]["p50"]
+    assert small["tpot_s"]["p50"] > 5 * large["tpot_s"]["p50"]
+    assert large["ttft_s"]["p90"] == pytest.approx(large["ttft_s"]["p50"])
+
+
+def test_pins_that_are_read_first_are_in_nobodys_way() -> None:
+    """R3's own wave begins with sessions that the pool has lost: nobody pins, and 4 GiB do as well as 64."""
+    small, large = r3("lmcache-fs", "4 GiB"), r3("lmcache-fs", "64 GiB")
+    assert small["tiers"]["fx100"]["failed_loads"] == 0
+    assert small["ttft_s"] == large["ttft_s"]
 
 
 def test_block_storage_that_several_nodes_share_is_warned_about() -> None:
