@@ -238,6 +238,12 @@ class Transfer(Part):
         "from host memory only.",
     )
 
+    layer_objects: bool = Field(
+        default=False,
+        description="With layerwise: tiers hold an object for each layer of a chunk (LMCache's use_layerwise), so that "
+        "reads and writes are as many times smaller and more, and the next layer's begin when the last one's have "
+        "ended; false: layers are parts of one object.",
+    )
     prefetch: Choice = Field(
         default="none",
         description="Whose KV is brought from slower tiers into memory ahead: none, at-enqueue (when a request joins "
@@ -252,6 +258,8 @@ class Transfer(Part):
             raise refuse(("layerwise",), "is for load: sync; an asynchronous load ends before its request's first step")
         if self.layerwise and self.staging != "pipelined":
             raise refuse(("layerwise",), "is for staging: pipelined; store-and-forward has all layers in memory first")
+        if self.layer_objects and not self.layerwise:
+            raise refuse(("layer_objects",), "is for layerwise: true; else the layers of a chunk are read at once")
         return self
 
 

@@ -298,6 +298,13 @@ KNOBS = [
     Knob("transfer.load_or_recompute", ("always-load", "quicker"), ttft, rises=False, more=CROWDED_DRIVE),
     Knob("transfer.load_or_recompute", ("always-load", "two-ended"), ttft, rises=False, more=CROWDED_DRIVE),
     Knob("transfer.layerwise", (False, True), ttft, rises=False, more="transfer.load=sync"),
+    Knob(
+        "transfer.layer_objects",
+        (False, True),
+        ttft,
+        rises=True,
+        more="transfer.load=sync transfer.layerwise=true transfer.read_software=1ms",
+    ),
     Knob("transfer.prefetch", ("none", "at-enqueue"), hits("dram"), rises=True, more=AHEAD),
     Knob("transfer.prefetch", ("none", "look-ahead"), hits("dram"), rises=True, more=AHEAD),
     Knob("transfer.min_load_tokens", (0, 100_000), hits("nvme"), rises=False),

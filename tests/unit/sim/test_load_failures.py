@@ -142,13 +142,19 @@ def test_what_was_computed_is_stored_where_it_is_lacking() -> None:
 
 
 def test_an_exclusive_tier_keeps_what_failed_to_leave_it() -> None:
-    tiers = drive(placement="write-back", inclusion="exclusive")
-    filler = [Row(5.0, 200, 1)]
-    for probability, read_again in ((0.0, 0), (1.0, 1)):
-        tiers["nvme"]["load_failure_probability"] = probability
-        rows = [Row(0.0, 97, 1, PROMPT)]
-        result = result_of(rows, RECOMPUTE, earlier=[*EARLIER, *filler], tiers=tiers, clear=(), hbm_blocks=14)
-        assert result.summary()["tiers"]["nvme"]["failed_loads"] == read_again
+    """The drive gives a prompt up once HBM has it: the second request finds it there no more, unless that failed."""
+    fill, again = Row(9.0, 200, 1, range(50, 56)), Row(9.0, 200, 1, range(60, 66))
+    earlier, rows = [*EARLIER, fill], [*LONE, again, Row(19.0, 97, 1, PROMPT)]
+    result = result_of(
+        rows,
+        FAIL,
+        earlier=earlier,
+        tiers=drive(placement="write-back", inclusion="exclusive"),
+        clear=(),
+        hbm_blocks=14,
+    )
+    assert result.summary()["tiers"]["nvme"]["failed_loads"] == 2
+    assert result.summary()["requests"]["failed"] == 2
 
 
 def test_a_prefetch_that_fails_brings_nothing() -> None:
