@@ -248,7 +248,8 @@ class Transfer(Part):
         default="none",
         description="Whose KV is brought from slower tiers into memory ahead: none, at-enqueue (when a request joins "
         "the queue), look-ahead (the first {requests: 8} of the queue), next-turn ({after_s} after a turn of a session "
-        "has ended); each takes {under_way_bytes}; or package.module:Class. A request waits, and others pass it, while "
+        "has ended), hicache ({policy: timeout}, wait_complete or best_effort; nothing else is loaded there); each "
+        "takes {under_way_bytes}; or package.module:Class. A request waits, and others pass it, while "
         "its KV is on the way; what finds no room in memory is not brought.",
     )
 

@@ -93,7 +93,7 @@ class KvBlocks:
     def below(self, chunks: Chain) -> list[Segment]:
         """Return what the tiers below HBM hold of a prompt beyond what HBM does, where it is long enough to load."""
         hits = self.hits(chunks)
-        segments = self._hierarchy.lookup(chunks, hits) if hits < len(chunks) else []
+        segments = self._hierarchy.lookup(chunks, hits, to_prefetch=True) if hits < len(chunks) else []
         long_enough = segments and (segments[-1].end - hits) * self._chunk_tokens >= self._settings.min_load_tokens
         return segments if long_enough else []
 

@@ -135,9 +135,12 @@ class Replica(ReplicaFigures):
         )
         self._prefetcher: Prefetcher | None = None
         if type(prefetch) is not NoPrefetch:
+            if getattr(prefetch, "only_way", False):
+                hierarchy.load_from_memory_only()
             self._prefetcher = Prefetcher(
                 policy=prefetch,
                 clock=clock,
+                chunk_tokens=settings.chunk_tokens,
                 prefetches=hierarchy.prefetches,
                 blocks=self._blocks,
                 scheduler=self._scheduler,

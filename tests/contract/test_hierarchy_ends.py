@@ -94,7 +94,15 @@ def tiers(draw: st.DrawFn) -> str:
         {
             "load": st.sampled_from(["sync", "async", "layerwise"]),
             "prefetch": st.sampled_from(
-                ["none", "at-enqueue", "{look-ahead: {requests: 2}}", "{next-turn: {after_s: 1 ms}}"]
+                [
+                    "none",
+                    "at-enqueue",
+                    "{look-ahead: {requests: 2}}",
+                    "{next-turn: {after_s: 1 ms}}",
+                    "{hicache: {timeout_s: 2 ms, min_tokens: 0, batch_tokens: 512}}",
+                    "{hicache: {policy: best_effort, batch_tokens: 256}}",
+                    "{hicache: {policy: wait_complete, batch_tokens: 512, under_way_bytes: 2 GB}}",
+                ]
             ),
             "choice": st.sampled_from(["always-load", "always-recompute", "quicker", "two-ended"]),
             "store": st.sampled_from(["sync", "async"]),

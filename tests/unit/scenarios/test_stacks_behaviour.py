@@ -169,6 +169,25 @@ def test_one_io_thread_caps_hicaches_third_tier() -> None:
     assert run("sglang-hicache")["itl_s"]["max"] < 0.5 * run("lmcache-serial")["itl_s"]["max"]  # nobody else waits
 
 
+def test_hicaches_prefetch_policies_trade_waiting_for_computing() -> None:
+    """From a drive that takes a second a context, which this GPU computes in 0.3 s: the less it waits, the better."""
+    hicache = "transfer.prefetch.hicache"
+    patience = [f"{hicache}.timeout_s=0.2", f"{hicache}.timeout_per_1024_tokens_s=0"]
+    waits, gives_up, starts = (
+        run("sglang-hicache", ALONE, f"{hicache}.policy={policy}", *patience)
+        for policy in ("wait_complete", "timeout", "best_effort")
+    )
+    assert waits["ttft_s"]["mean"] > gives_up["ttft_s"]["mean"] > starts["ttft_s"]["mean"]
+    # The same thread reads the same bytes as the loads of the profile do, before the request is admitted.
+    assert waits["ttft_parts_s"]["queue"] == pytest.approx(part("load", "sglang-hicache", ALONE), rel=0.01)
+    # Where computing takes longer than the drive, waiting is better.
+    waits, starts = (
+        run("sglang-hicache", ALONE, f"{hicache}.policy={policy}", "cluster.accelerator=h20-96gb")
+        for policy in ("wait_complete", "best_effort")
+    )
+    assert waits["ttft_s"]["mean"] < starts["ttft_s"]["mean"]
+
+
 def test_a_file_tier_without_admission_fills_the_disk() -> None:
     """Each context once: write-through stores what nobody asks for again, a filter of two uses nothing."""
     once = ["workload.closed_loop.requests=24", "tiers.nvme.capacity=20 GB"]
