@@ -337,6 +337,8 @@ class Scenario(Part):
                 continue
             if tier.device is None:
                 raise refuse(("tiers", name), "device is missing; only hbm has none")
+            if tier.watermarks is not None and not tier.evicts:
+                raise refuse(("tiers", name, "watermarks"), "is for a tier that evicts; evicts is false")
             if tier.encoding is not None and tier.encoding.format == self.engine.kv_dtype:
                 problem = f"is {tier.encoding.format}, as the engine's KV is (engine.kv_dtype)"
                 raise refuse(("tiers", name, "encoding", "format"), problem)
@@ -357,7 +359,7 @@ class Scenario(Part):
         key = ("tiers", name, "page_cache_of")
         if target not in later:
             raise refuse(key, f"is '{target}'; must name a tier below {name}: {', '.join(later) or 'there is none'}")
-        for name_of_key in ("admission", "encoding", "max_store_backlog", "load_failure_probability"):
+        for name_of_key in ("admission", "encoding", "watermarks", "max_store_backlog", "load_failure_probability"):
             if getattr(self.tiers[name], name_of_key) not in {None, 0.0}:
                 raise refuse(("tiers", name, name_of_key), "is not for a page cache: the kernel keeps what it reads")
         if self.tiers[name].inclusion != "inclusive":

@@ -188,6 +188,15 @@ class Tier:
             self._evict(victims if self.spill is None else self.spill(victims))
         return self.used_units + units <= self.capacity_units
 
+    def make_free(self, units: int) -> None:
+        """Evict until so many units are free or leaving, as far as pins let it."""
+        wanted = -(-(units - self.free_units - self._leaving_units) // self.units_per_chunk)
+        victims = self.victims(min(wanted, len(self.ready) - len(self.pinned))) if wanted > 0 else ()
+        if victims:
+            self._evict(victims if self.spill is None else self.spill(victims))
+            if self._waiters:
+                self._wake_waiters()
+
     def victims(self, chunks: int) -> Runs:
         """Return whom so many more chunks would evict, the first to go first; fewer where pins keep the others."""
         return select_victims(self.policy, chunks, self.pinned, self.ready) if self.evicts else ()

@@ -68,7 +68,7 @@ def tiers(draw: st.DrawFn) -> str:
             f"index: {draw(st.sampled_from(['process', 'filesystem']))}, "
             f"scope: {draw(st.sampled_from(['replica', 'node', 'shared']))}, "
             f"structure: {draw(st.sampled_from(['hashmap', 'leaf_constrained']))}, "
-            f"evicts: {draw(st.sampled_from(['true', 'true', 'false']))}"
+            + draw(st.sampled_from(["evicts: true", "evicts: false", "watermarks: {high: 0.7, low: 0.3}"]))
         )
         if name != "cache":
             lines[-1] += (
@@ -77,7 +77,7 @@ def tiers(draw: st.DrawFn) -> str:
                 f"load_failure_probability: {draw(st.sampled_from([0, 0, 0.2, 1]))}"
             )
         if name == "cache":
-            lines[-1] += ", page_cache_of: nvme"
+            lines[-1] = lines[-1].replace("watermarks: {high: 0.7, low: 0.3}", "evicts: true") + ", page_cache_of: nvme"
         elif name != "dram":
             lines[-1] += f", gds: {draw(st.sampled_from(['true', 'false', 'false']))}"
         lines[-1] += "}"

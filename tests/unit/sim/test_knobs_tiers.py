@@ -166,6 +166,13 @@ KNOBS = [
     Knob("tiers.nvme.stores", ("prompt", "prompt+output"), hits("nvme"), rises=True, more=SESSIONS),
     Knob("tiers.hbm.stores", ("prompt", "prompt+output"), hits("hbm"), rises=True, more=SESSIONS),
     Knob("tiers.nvme.admission", ("null", "frequency"), written("nvme"), rises=False, more="tiers.nvme.capacity=5GB"),
+    Knob(
+        "tiers.nvme.watermarks",
+        ("null", "{high: 0.5, low: 0.1}"),
+        hits("nvme"),
+        rises=False,
+        more="tiers.nvme.capacity=9GB",
+    ),
     Knob("tiers.nvme.load_failure_probability", (0, 0.5), ttft, rises=True, more=RECOMPUTES),
     Knob("tiers.nvme.load_failure_probability", (0, 0.5), hits("nvme"), rises=False, more=RECOMPUTES),
     Knob("tiers.nvme.max_store_backlog", ("100 MB", "null"), written("nvme"), rises=True, more=FEW_TURNS),
