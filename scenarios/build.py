@@ -261,6 +261,7 @@ def _engine(scenario: Scenario, llm: Llm, accelerator: Accelerator, sizes: Geome
         window_tokens=llm.window_tokens,
         state_units=-(-llm.state_bytes() // int(block_bytes)),
         overlap_layers=llm.layers if transfer.layerwise else 0,
+        recomputes_failed_loads=engine.kv_load_failure_policy == "recompute",
         decode_jumps=engine.decode_jumps,
     )
     return settings, int(capacity)

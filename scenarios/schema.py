@@ -136,6 +136,11 @@ class Engine(Part):
     tokenize_batch_wait: Seconds = Field(
         default=0.002, description="How long the tokeniser waits for more requests of a micro-batch [s]; vLLM: 2 ms."
     )
+    kv_load_failure_policy: Literal["fail", "recompute"] = Field(
+        default="fail",
+        description="What becomes of a request when KV fails to load (tiers.NAME.load_failure_probability): fail ends "
+        "it with an error, recompute computes what did not arrive. vLLM's names and default.",
+    )
     decode_jumps: bool = Field(
         default=True, description="Take decode steps in one jump; false: one at a time, for checks."
     )
@@ -210,6 +215,12 @@ class Transfer(Part):
     staging: Literal["pipelined", "store-and-forward"] = Field(
         default="pipelined", description="Whether hops of a path overlap."
     )
+    staging_timeout: Seconds | None = Field(
+        default=None,
+        description="How long a load waits for room in the memory that its reads are staged in; then it has failed "
+        "(engine.kv_load_failure_policy). Such as 10 s; null: it waits as long as transfers under way will free room, "
+        "and where there are none it passes unstaged, with a warning.",
+    )
     lookup: Literal["any", "grouped"] = Field(
         default="any", description="grouped: a prefix comes from one tier at a time."
     )
@@ -230,11 +241,18 @@ class Transfer(Part):
         "from host memory only.",
     )
 
+    layer_objects: bool = Field(
+        default=False,
+        description="With layerwise: tiers hold an object for each layer of a chunk (LMCache's use_layerwise), so that "
+        "reads and writes are as many times smaller and more, and the next layer's begin when the last one's have "
+        "ended; false: layers are parts of one object.",
+    )
     prefetch: Choice = Field(
         default="none",
         description="Whose KV is brought from slower tiers into memory ahead: none, at-enqueue (when a request joins "
         "the queue), look-ahead (the first {requests: 8} of the queue), next-turn ({after_s} after a turn of a session "
-        "has ended); each takes {under_way_bytes}; or package.module:Class. A request waits, and others pass it, while "
+        "has ended), hicache ({policy: timeout}, wait_complete or best_effort; nothing else is loaded there); each "
+        "takes {under_way_bytes}; or package.module:Class. A request waits, and others pass it, while "
         "its KV is on the way; what finds no room in memory is not brought.",
     )
 
@@ -244,6 +262,8 @@ class Transfer(Part):
             raise refuse(("layerwise",), "is for load: sync; an asynchronous load ends before its request's first step")
         if self.layerwise and self.staging != "pipelined":
             raise refuse(("layerwise",), "is for staging: pipelined; store-and-forward has all layers in memory first")
+        if self.layer_objects and not self.layerwise:
+            raise refuse(("layer_objects",), "is for layerwise: true; else the layers of a chunk are read at once")
         return self
 
 
@@ -306,6 +326,8 @@ class Scenario(Part):
                 continue
             if tier.device is None:
                 raise refuse(("tiers", name), "device is missing; only hbm has none")
+            if tier.watermarks is not None and not tier.evicts:
+                raise refuse(("tiers", name, "watermarks"), "is for a tier that evicts; evicts is false")
             if tier.encoding is not None and tier.encoding.format == self.engine.kv_dtype:
                 problem = f"is {tier.encoding.format}, as the engine's KV is (engine.kv_dtype)"
                 raise refuse(("tiers", name, "encoding", "format"), problem)
@@ -326,8 +348,8 @@ class Scenario(Part):
         key = ("tiers", name, "page_cache_of")
         if target not in later:
             raise refuse(key, f"is '{target}'; must name a tier below {name}: {', '.join(later) or 'there is none'}")
-        for name_of_key in ("admission", "encoding", "max_store_backlog"):
-            if getattr(self.tiers[name], name_of_key) is not None:
+        for name_of_key in ("admission", "encoding", "watermarks", "max_store_backlog", "load_failure_probability"):
+            if getattr(self.tiers[name], name_of_key) not in {None, 0.0}:
                 raise refuse(("tiers", name, name_of_key), "is not for a page cache: the kernel keeps what it reads")
         if self.tiers[name].inclusion != "inclusive":
             raise refuse(("tiers", name, "inclusion"), "is not for a page cache: the kernel keeps what it reads")

@@ -41,6 +41,19 @@ class Encoding(Part):
         return self
 
 
+class Watermarks(Part):
+    """Room made ahead: once more than ``high`` of a tier is taken, chunks go until no more than ``low`` is."""
+
+    high: float = Field(gt=0, le=1, description="Share of the capacity above which eviction begins, such as 0.8.")
+    low: float = Field(gt=0, le=1, description="Share down to which it goes on, such as 0.64.")
+
+    @model_validator(mode="after")
+    def _in_order(self) -> "Watermarks":
+        if self.low > self.high:
+            raise refuse(("low",), f"is {self.low:g}; must be at most high ({self.high:g})")
+        return self
+
+
 class TierSpec(Part):
     """One tier. The first is hbm, and takes capacity, eviction, stores and structure only."""
 
@@ -61,6 +74,12 @@ class TierSpec(Part):
     )
     evicts: bool = Field(
         default=True, description="false: nothing is evicted to make room; what does not fit is not stored."
+    )
+    watermarks: Watermarks | None = Field(
+        default=None,
+        description="{high: 0.8, low: 0.64}: when what arrives takes more than the high share, chunks are evicted down "
+        "to the low one at once; null: only what is needed, when it is. LMCache's server and Mooncake do so by a clock "
+        "of 1 s and of 10 ms, which is not modelled.",
     )
     structure: Literal["hashmap", "leaf_constrained"] = Field(
         default="hashmap", description="leaf_constrained: a chunk goes only after all that continue it."
@@ -107,6 +126,14 @@ class TierSpec(Part):
     )
     on_full: Literal["drop", "wait"] = Field(
         default="drop", description="What a store does when nothing can be evicted."
+    )
+    load_failure_probability: float = Field(
+        default=0.0,
+        ge=0,
+        le=1,
+        description="Share of the reads from here that fail, when their last byte would have arrived: one read a "
+        "request, or more where other tiers lie between; a prefetch is a read too. What then happens says "
+        "engine.kv_load_failure_policy. For example 0.001.",
     )
     max_store_backlog: Bytes | None = Field(
         default=None,

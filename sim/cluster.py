@@ -14,7 +14,7 @@ from sim.engine.replica import Replica
 from sim.engine.request import Request
 from sim.policies.base import RoutingPolicy
 from sim.prefix_tree import PrefixTree
-from sim.recording import COMPLETED, REJECTED, OccupancyLog, RequestLog
+from sim.recording import COMPLETED, FAILED, REJECTED, OccupancyLog, RequestLog
 from sim.tiers.tier import Tier
 
 _SAMPLE_EVERY_S = 1.0
@@ -83,12 +83,13 @@ class Cluster:
         self.submitted = 0
         self.completed = 0
         self.rejected = 0
+        self.failed = 0
         self.on_progress: Callable[[], None] | None = None
 
     @property
     def open_requests(self) -> int:
         """Requests that have not ended."""
-        return self.submitted - self.completed - self.rejected
+        return self.submitted - self.completed - self.rejected - self.failed
 
     def submit(
         self,
@@ -145,12 +146,26 @@ class Cluster:
 
     def _reject(self, request: Request) -> None:
         self.rejected += 1
-        request.queue_s = request.load_s = request.compute_s = nan  # it has no TTFT that these could be parts of
-        self._write_down(request, -1, REJECTED, nan)
+        self._write_down_unserved(request, -1, REJECTED)
+
+    def _fail(self, replica: int, request: Request) -> None:
+        """Write down a request whose load failed."""
+        self.failed += 1
+        if self.decode is not None:
+            request = self.decode.abandon(request)
+        self._write_down_unserved(request, replica, FAILED)
+
+    def _write_down_unserved(self, request: Request, replica: int, state: int) -> None:
+        # It has no TTFT that these could be parts of; a token from before a preemption was for nothing.
+        request.queue_s = request.load_s = request.compute_s = request.first_token_at_s = nan
+        self._write_down(request, replica, state, nan)
         self._ended(request)
 
     def _end(self, replica: int, request: Request) -> None:
-        """Write down a request that a replica has served, or see to its second half."""
+        """Write down a request that a replica has served or failed, or see to its second half."""
+        if request.failed:
+            self._fail(replica, request)
+            return
         if self.decode is not None:
             engine = self.engines[replica]
             if self.decode.take_over(request, engine, engine.handed_over):

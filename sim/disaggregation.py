@@ -78,6 +78,12 @@ class DecodePool:
         engine.enqueue(request)
         return True
 
+    def abandon(self, half: Request) -> Request:
+        """Return the whole of a request whose prompt has failed to load; nobody will decode it."""
+        request = self._whole.pop(half, half)
+        request.failed = True
+        return request
+
     @staticmethod
     def finish(request: Request) -> tuple[float, ...]:
         """Put the halves of an ended request together; return what ``RequestLog`` takes of the handover."""

@@ -189,6 +189,7 @@ class Simulation:
                 "read_bytes": sum(t.read_bytes for t in pools),
                 "write_bytes": sum(t.write_bytes for t in pools),
                 "evicted_bytes": sum(t.evicted_chunks * t.chunk_bytes for t in pools),
+                "failed_loads": sum(t.failed_loads for t in pools),
                 "refused_bytes": sum(t.refused_chunks * t.chunk_bytes for t in pools),
             }
             for name, pools in self.cluster.tiers.items()
@@ -321,6 +322,10 @@ class Simulation:
             notes.append(
                 f"{cluster.rejected} of {cluster.submitted} requests rejected: longer than engine.max_model_len or "
                 "than the KV cache in HBM"
+            )
+        if cluster.failed:
+            notes.append(
+                f"{cluster.failed} of {cluster.submitted} requests failed with a load (engine.kv_load_failure_policy)"
             )
         unstaged = sum(r.hierarchy.loads.unstaged_chunks for r in cluster.replicas)
         if unstaged:

@@ -78,9 +78,10 @@ def _print_summary(name: str, summary: Mapping[str, Any]) -> None:
 
 def _overview(summary: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     requests, throughput, engine = summary["requests"], summary["throughput"], summary["engine"]
+    failed = f", {requests['failed']:,} failed" if requests.get("failed") else ""
     yield (
         "requests",
-        f"{requests['completed']:,} completed, {requests['rejected']:,} rejected, of {requests['submitted']:,}",
+        f"{requests['completed']:,} completed, {requests['rejected']:,} rejected{failed}, of {requests['submitted']:,}",
     )
     yield "makespan", _seconds(summary["makespan_s"])
     output, prompts, rate = (throughput[f"{key}_per_s"] for key in ("output_tokens", "input_tokens", "requests"))

@@ -34,6 +34,8 @@ class Geometry:
         Copies of each KV byte over a replica's GPUs.
     workers : int
         GPUs of a replica.
+    layer_objects : int
+        Objects that tiers hold of a chunk, one a layer; 1 where all layers are one.
     """
 
     chunk_tokens: int
@@ -41,6 +43,7 @@ class Geometry:
     chunk_bytes: int
     replication: float
     workers: int
+    layer_objects: int = 1
 
     def held_bytes(self, part: Part) -> int:
         """Return the bytes of one chunk as a tier holds it, stored once [B]."""
@@ -61,6 +64,7 @@ def geometry(scenario: Scenario, llm: Llm, chunk_tokens: int) -> Geometry:
         chunk_bytes=chunk_tokens * llm.kv_bytes_per_token(engine.kv_dtype),
         replication=llm.kv_replication(cluster.tensor_parallel),
         workers=cluster.tensor_parallel * cluster.pipeline_parallel,
+        layer_objects=llm.layers if scenario.transfer.layer_objects else 1,
     )
 
 

@@ -58,7 +58,7 @@ class Paths:
         link = self._links.by_name[medium]
         # The link's rates: they may be the scenario's own.
         device = replace(part.device, read_bytes_per_s=link.read_bytes_per_s, write_bytes_per_s=link.write_bytes_per_s)
-        piece_bytes = self._sizes.held_bytes(part) / self._processes / self._splits
+        piece_bytes = self._sizes.held_bytes(part) / self._processes / self._splits / self._sizes.layer_objects
         if direction == READ:
             return device.read_limit_bytes_per_s(piece_bytes)
         return device.write_limit_bytes_per_s(piece_bytes, sustained=sustained)
@@ -79,7 +79,8 @@ class Paths:
     # Legs ------------------------------------------------------------------------------------------------------------
 
     def _leg(self, network: FlowNetwork, hops: Sequence[Hop], software: SoftwarePath, form: Part) -> Leg:
-        return Leg(network.path(hops), self._sizes.held_bytes(form), software, self._processes, self._splits)
+        held_bytes = self._sizes.held_bytes(form)
+        return Leg(network.path(hops), held_bytes, software, self._processes, self._splits, self._sizes.layer_objects)
 
     # Encodings: a leg counts bytes as one tier holds them; what crosses a link in another form counts for more or less.
 

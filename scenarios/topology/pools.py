@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Final
 
 from models.errors import ScenarioError
@@ -15,6 +16,7 @@ from sim.policies.leaf import LeafConstrained, constrain_to_leaves
 from sim.prefix_tree import KEY_BITS, PrefixTree
 from sim.runs import Runs
 from sim.tiers.tier import ParentOf, Tier
+from sim.tiers.watermarks import WatermarkedTier
 from sim.transfers.legs import WriteCache
 
 _NO_BOUND: Final = 1 << 50
@@ -157,7 +159,9 @@ class Pools:
         policy = self._policy(spec)
         if getattr(policy, "unbounded", False):
             units = _NO_BOUND
-        return Tier(
+        marks = spec.watermarks
+        make = Tier if marks is None else partial(WatermarkedTier, high=marks.high, low=marks.low)
+        return make(
             name=part.name,
             index=part.index,
             capacity_units=units,

@@ -17,6 +17,7 @@ from sim.prefix_tree import PrefixTree
 from sim.recording import LinkMeter, TransferLog
 from sim.runs import Runs
 from sim.tiers.attached import AttachedTier, keys_below
+from sim.tiers.faults import LoadFault, RandomFault
 from sim.tiers.gate import Gate, SecondTouch
 from sim.tiers.hierarchy import KvHierarchy
 from sim.tiers.tier import Tier
@@ -55,6 +56,7 @@ class Topology:
         decode: Engines | None = None,
     ) -> None:
         self._transfer = scenario.transfer
+        self._seed = scenario.run.seed
         self._sizes = engines.sizes
         self._decode = decode
         self._prefill_s = prefill_s
@@ -141,6 +143,7 @@ class Topology:
             staging=None if decodes else self._staging,
             grouped_lookup=self._transfer.lookup == "grouped",
             serial_loads=self._transfer.load == "sync",
+            staging_timeout_s=self._transfer.staging_timeout,
             replica=replica,
             log=log,
         )
@@ -226,12 +229,18 @@ class Topology:
             is_host_memory=part.is_host_memory,
             eviction_s=0.0 if part.is_memory else self._transfer.eviction_software,
             takes_answers=spec.stores == "prompt+output",
+            fault=self._fault(part),
         )
         # What several replicas share has one memory, that of the first of them.
         if pool not in self._rules:
             self._rules[pool] = self._make_rules(clock, part, attached)
         attached.selects, attached.gate, attached.touches = self._rules[pool]
         return attached
+
+    def _fault(self, part: Part) -> LoadFault | None:
+        """Return what says which reads of a tier fail."""
+        probability = part.spec.load_failure_probability
+        return RandomFault(probability, self._seed, part.name) if probability else None
 
     def _prefetch_leg(self, network: FlowNetwork, position: int, replica: int) -> Leg | None:
         """Return how KV gets from a tier into memory ahead, where the scenario lets it."""

@@ -8,9 +8,11 @@ from sim.clock import Clock, Wakeup
 from sim.engine.decode_batch import DecodeBatch
 from sim.engine.kv_transfers import KvTransfers
 from sim.engine.load_choice import overlapped_s
+from sim.engine.load_failures import LoadFailures
 from sim.engine.request import Request
 from sim.engine.scheduler import Scheduler
 from sim.engine.settings import EngineSettings
+from sim.tiers.loads import Load
 
 
 class Forward:
@@ -24,6 +26,8 @@ class Forward:
         Limits and habits.
     batch, scheduler, transfers : DecodeBatch, Scheduler, KvTransfers
         What the step computes and loads.
+    failures : LoadFailures
+        Sees to requests whose load failed.
     order : int
         Order of step ends among what is due at one instant.
     on_end : callable
@@ -38,6 +42,7 @@ class Forward:
         batch: DecodeBatch,
         scheduler: Scheduler,
         transfers: KvTransfers,
+        failures: LoadFailures,
         order: int,
         on_end: Callable[[list[Request]], None],
     ) -> None:
@@ -46,6 +51,8 @@ class Forward:
         self._batch = batch
         self._scheduler = scheduler
         self._transfers = transfers
+        self._failures = failures
+        self._failed: dict[Request, Load] = {}
         self._order = order
         self._on_end = on_end
         self._loads_began_s = 0.0
@@ -60,7 +67,7 @@ class Forward:
         now = self._clock.now_s
         if self._scheduler.loads:
             self._loads_began_s = now
-            self._transfers.load_in_turn(self._scheduler.loads, self._on_loaded)
+            self._transfers.load_in_turn(self._scheduler.loads, self._failed, self._on_loaded)
         else:
             self._compute(now, self._step_s())
 
@@ -101,12 +108,12 @@ class Forward:
 
     def _on_computed(self, _event: Wakeup) -> None:
         forward_s = self._clock.now_s - self._began_s
-        filled = []
         for request, _, _ in self._scheduler.work:
             if not request.generated:
                 request.compute_s += forward_s
             if request.loads_from_back:
                 request.load_mark_s = self._clock.now_s
-            if request.computed == request.target:
-                filled.append(request)
-        self._on_end(filled)
+        if self._failed:
+            failed, self._failed = self._failed, {}
+            self._failures.after_step(failed)
+        self._on_end([request for request, _, _ in self._scheduler.work if request.computed == request.target])

@@ -11,9 +11,11 @@ from sim.engine.load_choice import LoadChoice, between, first
 from sim.engine.request import Request
 from sim.engine.settings import EngineSettings
 from sim.policies.base import CachedPrefix, TierHit, TierKind
+from sim.run_sets import RunSet
 from sim.runs import Chain, Runs, count
 from sim.tiers.attached import Segment
 from sim.tiers.hierarchy import KvHierarchy
+from sim.tiers.loads import Load
 from sim.tiers.tier import Tier
 
 
@@ -91,7 +93,7 @@ class KvBlocks:
     def below(self, chunks: Chain) -> list[Segment]:
         """Return what the tiers below HBM hold of a prompt beyond what HBM does, where it is long enough to load."""
         hits = self.hits(chunks)
-        segments = self._hierarchy.lookup(chunks, hits) if hits < len(chunks) else []
+        segments = self._hierarchy.lookup(chunks, hits, to_prefetch=True) if hits < len(chunks) else []
         long_enough = segments and (segments[-1].end - hits) * self._chunk_tokens >= self._settings.min_load_tokens
         return segments if long_enough else []
 
@@ -104,11 +106,12 @@ class KvBlocks:
         """Return how many tokens of its target a request would not compute if it were admitted now [tokens]."""
         if request.comes_over:
             return request.target - 1
-        hits, limit = self.hits(request.chunks), self._limit(request)
+        hits, limit = self.hits(request.chunks), self.limit(request)
         cached = min(hits * self._chunk_tokens, limit)
         return cached + self._loadable(request, hits, cached, limit)[1]
 
-    def _limit(self, request: Request) -> int:
+    def limit(self, request: Request) -> int:
+        """Return how many tokens of its target a request can have without computing them [tokens]."""
         # The last token is always computed, and with it its whole block (vLLM: max_cache_hit_length = num_tokens - 1).
         return (request.target - 1) // self._block_tokens * self._block_tokens
 
@@ -130,7 +133,7 @@ class KvBlocks:
         """
         hbm, chunks, target = self._hbm, request.chunks, request.target
         chunk_tokens, block_tokens = self._chunk_tokens, self._block_tokens
-        limit = self._limit(request)
+        limit = self.limit(request)
         hits = self.hits(chunks)
         cached = hits * chunk_tokens
         units = -(-target // block_tokens) - hits * self._blocks_per_chunk + self._settings.state_units
@@ -155,7 +158,7 @@ class KvBlocks:
         served = segments
         if segments and self._choice.from_both_ends:  # what of it is loaded will be known when both ends have met
             segments, served, loaded = first(segments, -(-limit // chunk_tokens) - hits), [], 0
-        request.adopted = hits
+        request.adopted = request.found_chunks = hits
         # What a lower tier serves is not offered to the others again (LMCache: skip_leading_tokens). What HBM serves
         # is, for a lower tier may have lost it meanwhile.
         request.to_store = [*found, *chunks.cut(segments[-1].end)] if segments else chunks.runs
@@ -176,17 +179,20 @@ class KvBlocks:
         handover.tokens, handover.blocks = request.target - cached, units
         request.private_units = units
         request.held = found
-        request.adopted = hits
+        request.adopted = request.found_chunks = hits
         request.computed = request.target - 1
 
     def meet(self, request: Request, segments: Sequence[Segment]) -> int:
         """Note that a two-ended load has ended where it has been computed to; return the tokens that were loaded."""
         chunks, chunk_tokens = request.chunks, self._chunk_tokens
+        if not segments:  # what was loaded has failed
+            request.to_store = chunks.runs
+            return 0
         start, end = request.compute_until_tokens // chunk_tokens, segments[-1].end
         self._hierarchy.unpin(chunks, between(segments, segments[0].start, start))
         if start == end:
             return 0
-        limit = self._limit(request)
+        limit = self.limit(request)
         request.computed = min(end * chunk_tokens, limit)
         loaded = request.computed - start * chunk_tokens
         request.computed_prompt_tokens -= loaded
@@ -194,6 +200,29 @@ class KvBlocks:
         if not request.preemptions:
             self._count_hits(request, between(segments, start, end), limit)
         return loaded
+
+    def lose(self, request: Request, load: Load) -> int:
+        """Note that a load has failed, from where its first chunk is missing; return how far the prompt is in HBM."""
+        lost = load.lost
+        assert lost is not None
+        chunks, segments = request.chunks, load.segments
+        limit, kept = self.limit(request), lost.start * self._chunk_tokens
+        missing = between(segments, lost.start, segments[-1].end)
+        request.computed_prompt_tokens += min(segments[-1].end * self._chunk_tokens, limit) - kept
+        # What is computed is offered to the tiers, what has been loaded is not, as always.
+        request.to_store = [*chunks.cut(0, segments[0].start), *chunks.cut(lost.start)]
+        if not request.preemptions:
+            self._count_hits(request, missing, limit, sign=-1)
+        return kept
+
+    def filled(self, request: Request, start: int) -> Runs:
+        """Return the chunks from position ``start`` on that the request itself has put into the prefix cache."""
+        held = RunSet(request.held)
+        return [part for run in request.chunks.cut(start, request.adopted) for part in held.present(run)]
+
+    def forget(self, chunks: Runs) -> None:
+        """Take chunks that hold nothing out of the prefix cache."""
+        self._hbm.drop(chunks)
 
     def stops_the_batch(self, segments: Sequence[Segment]) -> bool:
         """Whether the batch waits for the load of these segments."""
@@ -203,11 +232,11 @@ class KvBlocks:
             return settings.synchronous_loads
         return from_drives
 
-    def _count_hits(self, request: Request, segments: Sequence[Segment], limit: int) -> None:
+    def _count_hits(self, request: Request, segments: Sequence[Segment], limit: int, sign: int = 1) -> None:
         """Count the hit tokens of the first admission; a recomputation after preemption is no hit."""
         chunk_tokens = self._chunk_tokens
         for segment in segments:
-            tokens = min(segment.end * chunk_tokens, limit) - segment.start * chunk_tokens
+            tokens = sign * (min(segment.end * chunk_tokens, limit) - segment.start * chunk_tokens)
             request.hit_tokens[segment.tier + 1] += tokens
             self._hierarchy.tiers[segment.tier].tier.hit_tokens += tokens
 

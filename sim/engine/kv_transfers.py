@@ -11,6 +11,7 @@ from sim.engine.request import Request
 from sim.runs import Runs
 from sim.tiers.attached import Segment
 from sim.tiers.hierarchy import KvHierarchy
+from sim.tiers.loads import Load
 from sim.tiers.tier import Tier
 from sim.transfers.legs import Countdown, Done
 
@@ -53,27 +54,40 @@ class KvTransfers:
         self._catch_up = catch_up
         self._free = free
 
-    def load(self, request: Request, segments: list[Segment], on_done: Done) -> None:
+    def load(self, request: Request, segments: list[Segment], on_done: Callable[[Load], None]) -> None:
         """Load one request by itself, the software's time for a request included."""
         software_s = self._request_software_s
 
         def loaded() -> None:
             if software_s:
-                self._clock.at(self._clock.now_s + software_s, COMPLETION, lambda _: on_done())
+                self._clock.at(self._clock.now_s + software_s, COMPLETION, lambda _: on_done(load))
             else:
-                on_done()
+                on_done(load)
 
         # After its first token (it was preempted), a load is no part of the request's TTFT any more.
         spent_s = [0.0] * len(request.load_tier_s) if request.generated else request.load_tier_s
-        self._hierarchy.loads.load(request.request_id, request.chunks, segments, spent_s, loaded)
+        request.loads += 1
+        load = Load(request.request_id, request.loads, request.chunks, segments, spent_s)
+        self._hierarchy.loads.load(load, loaded)
 
-    def load_in_turn(self, loads: deque[tuple[Request, list[Segment]]], on_done: Done) -> None:
-        """Load several requests one after another (LMCache retrieves the requests of a step so)."""
+    def load_in_turn(
+        self, loads: deque[tuple[Request, list[Segment]]], failed: dict[Request, Load], on_done: Done
+    ) -> None:
+        """Load several requests one after another (LMCache retrieves the requests of a step so).
+
+        ``failed`` gains those of which something has not arrived.
+        """
         if not loads:
             on_done()
             return
         request, segments = loads.popleft()
-        self.load(request, segments, lambda: self.load_in_turn(loads, on_done))
+
+        def loaded(load: Load) -> None:
+            if load.lost is not None:
+                failed[request] = load
+            self.load_in_turn(loads, failed, on_done)
+
+        self.load(request, segments, loaded)
 
     def store(self, requests: Sequence[Request], on_left: Done | None = None) -> bool:
         """Write prompts' chunks through; their blocks stay until the bytes have left HBM.

@@ -26,6 +26,7 @@ from sim.engine.forward import Forward
 from sim.engine.kv_blocks import KvBlocks
 from sim.engine.kv_transfers import KvTransfers
 from sim.engine.load_choice import LoadChoice
+from sim.engine.load_failures import LoadFailures
 from sim.engine.prefetcher import Prefetcher
 from sim.engine.replica_figures import ReplicaFigures
 from sim.engine.request import Request
@@ -38,6 +39,7 @@ from sim.policies.prefetch import NoPrefetch, PrefetchPolicy
 from sim.recording import TokenIntervals
 from sim.tiers.attached import Segment
 from sim.tiers.hierarchy import KvHierarchy
+from sim.tiers.loads import Load
 from sim.tiers.tier import Tier
 
 _IDLE: Final = 0
@@ -112,7 +114,14 @@ class Replica(ReplicaFigures):
             catch_up=self.catch_up,
             free=self._free,
         )
-        two_ended = TwoEndedLoads(clock, choice, self._transfers, self._poke)
+        self._failures = LoadFailures(
+            recomputes=settings.recomputes_failed_loads,
+            hierarchy=hierarchy,
+            blocks=self._blocks,
+            scheduler=self._scheduler,
+            on_failed=self._on_failed,
+        )
+        two_ended = TwoEndedLoads(clock, choice, self._transfers, self._failures, self._poke)
         self._two_ended = two_ended if choice.from_both_ends else None
         self._forward = Forward(
             clock=clock,
@@ -120,14 +129,18 @@ class Replica(ReplicaFigures):
             batch=self._batch,
             scheduler=self._scheduler,
             transfers=self._transfers,
+            failures=self._failures,
             order=_EDGE + index,
             on_end=self._on_forward_end,
         )
         self._prefetcher: Prefetcher | None = None
         if type(prefetch) is not NoPrefetch:
+            if getattr(prefetch, "only_way", False):
+                hierarchy.load_from_memory_only()
             self._prefetcher = Prefetcher(
                 policy=prefetch,
                 clock=clock,
+                chunk_tokens=settings.chunk_tokens,
                 prefetches=hierarchy.prefetches,
                 blocks=self._blocks,
                 scheduler=self._scheduler,
@@ -197,6 +210,7 @@ class Replica(ReplicaFigures):
         if self._short_since_s < now:
             self.room_wait_s += self._short_requests * (now - self._short_since_s)
         self._short_since_s = inf
+        self._failures.end_failed()
         preempted = drifts = False
         while batch.n:
             growth = batch.next_growth()
@@ -244,10 +258,13 @@ class Replica(ReplicaFigures):
             self._scheduler.loaded.append(request)
             self._poke()
 
-        def loaded() -> None:
+        def loaded(load: Load) -> None:
             if not request.generated:
                 request.load_s += self._clock.now_s - began_s
-            joins()
+            if load.lost is None or self._failures.after_load(request, load):
+                joins()
+            else:
+                self._poke()
 
         if request.comes_over and request.handover is not None:
             request.handover.pull(request.request_id, self.index, joins)
@@ -307,6 +324,12 @@ class Replica(ReplicaFigures):
             self._free(request)
         if self._prefetcher is not None:
             self._prefetcher.ended(request)
+        if self.on_end is not None:
+            self.on_end(request)
+
+    def _on_failed(self, request: Request) -> None:
+        self.outstanding_requests -= 1
+        self.outstanding_tokens -= request.prompt_tokens
         if self.on_end is not None:
             self.on_end(request)
 

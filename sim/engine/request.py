@@ -47,7 +47,9 @@ class Request:
         "computed",
         "computed_prompt_tokens",
         "ended",
+        "failed",
         "first_token_at_s",
+        "found_chunks",
         "generated",
         "handover",
         "held",
@@ -57,6 +59,7 @@ class Request:
         "load_mark_s",
         "load_s",
         "load_tier_s",
+        "loads",
         "loads_from_back",
         "on_end",
         "output_tokens",
@@ -108,8 +111,8 @@ class Request:
         self.computed = 0
         """Tokens of the target that are in HBM or on their way in the present step."""
         self.generated = 0
-        self.adopted = 0
-        """How many of the chunks stand in the prefix cache or were found there."""
+        self.adopted = self.found_chunks = 0
+        """How many of the chunks stand in the prefix cache or were found there; and how many of them at admission."""
         self.held: list[range] = []
         """Chunks of the prefix cache that it pins."""
         self.private_units = 0
@@ -129,10 +132,10 @@ class Request:
         """How its prompt comes here, where another replica has computed it."""
         self.comes_over = False
         """Whether its prompt is handed over (after a preemption it is computed here)."""
-        self.ended = False
-        self.position_offset = 0
+        self.ended = self.failed = False
+        """Whether it has ended, and whether because a load failed."""
+        self.position_offset = self.started_tick = 0
         """While decoding: its context is the replica's tick plus this."""
-        self.started_tick = 0
         self.queued_at_s = arrived_at_s
         self.admitted_at_s = nan
         self.first_token_at_s = nan
@@ -142,7 +145,7 @@ class Request:
         """The longest time between two of its tokens so far [s]."""
         self.queue_s = self.load_s = self.compute_s = 0.0
         self.computed_prompt_tokens = 0
-        self.preemptions = 0
+        self.preemptions = self.loads = 0
         self.hit_tokens = [0] * tiers
         self.load_tier_s = [0.0] * tiers
 

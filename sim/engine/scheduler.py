@@ -62,11 +62,11 @@ class Scheduler:
         "_policy",
         "_prefilling",
         "_running",
-        "_settings",
         "_view",
         "loaded",
         "loads",
         "meeting",
+        "settings",
         "waiting",
         "waiting_prefill_tokens",
         "work",
@@ -80,7 +80,7 @@ class Scheduler:
         load_later: Callable[[Request, list[Segment]], None],
         policy: SchedulingPolicy,
     ) -> None:
-        self._settings = settings
+        self.settings = settings
         self._blocks = blocks
         self._batch = batch
         self._load_later = load_later
@@ -113,7 +113,7 @@ class Scheduler:
 
     def plan(self, now_s: float, *, admit: bool) -> bool:
         """Fill :attr:`work` and :attr:`loads` for the step that begins now; False if a request found no room in HBM."""
-        budget = self._settings.max_num_batched_tokens - self._batch.n
+        budget = self.settings.max_num_batched_tokens - self._batch.n
         for request in self._prefilling:
             if budget <= 0:
                 break
@@ -122,7 +122,7 @@ class Scheduler:
             budget = self._plan_fronts(budget)
         if not admit or not (self.waiting or self.loaded):
             return True
-        running, waiting, max_num_seqs = self._running, self.waiting, self._settings.max_num_seqs
+        running, waiting, max_num_seqs = self._running, self.waiting, self.settings.max_num_seqs
         while budget > 0 and self.loaded and len(running) < max_num_seqs:
             budget -= self._join(self.loaded.popleft(), budget)
         if self._policy is not None and len(waiting) > 1 and budget > 0 and len(running) < max_num_seqs:
@@ -132,7 +132,7 @@ class Scheduler:
 
     def _admit(self, now_s: float, budget: int) -> bool:
         """Admit waiting requests in order; False if one found no room in HBM."""
-        running, waiting, max_num_seqs = self._running, self.waiting, self._settings.max_num_seqs
+        running, waiting, max_num_seqs = self._running, self.waiting, self.settings.max_num_seqs
         passed: list[Request] = []
         fits = True
         while budget > 0 and waiting and len(running) < max_num_seqs:
@@ -193,7 +193,7 @@ class Scheduler:
         self.work.append((request, done, tokens))
         request.computed = done + tokens
         self.waiting_prefill_tokens -= tokens
-        if self._settings.prefix_caching:
+        if self.settings.prefix_caching:
             self._blocks.adopt(request)
         return tokens
 
@@ -229,6 +229,18 @@ class Scheduler:
         self.waiting_prefill_tokens += request.target
         self._blocks.free(request)
         self.waiting.appendleft(request)
+
+    def rewind(self, request: Request, computed: int) -> None:
+        """Compute a request again from token ``computed`` on: what stands there has failed to load."""
+        self.waiting_prefill_tokens += request.computed - computed
+        request.computed = computed
+
+    def give_up(self, request: Request) -> None:
+        """Forget an admitted request whose prompt will not be computed."""
+        for queue in (self._running, self._prefilling, self.meeting):
+            queue.pop(request, None)
+        self.work = [part for part in self.work if part[0] is not request]
+        self.waiting_prefill_tokens -= request.target - request.computed
 
     def remove(self, request: Request) -> None:
         """Forget a request that has ended."""

@@ -37,6 +37,8 @@ class EngineSettings:
         HBM blocks of the fixed state that a running sequence holds (linear-attention layers).
     overlap_layers : int
         Layers over which a step's synchronous loads overlap with its forward pass; 0: it begins when they have ended.
+    recomputes_failed_loads : bool
+        Whether what a load failed to bring is computed; else its request fails.
     decode_jumps : bool
         False: one event a decode step.
     """
@@ -56,4 +58,5 @@ class EngineSettings:
     window_tokens: int | None = None
     state_units: int = 0
     overlap_layers: int = 0
+    recomputes_failed_loads: bool = False
     decode_jumps: bool = True

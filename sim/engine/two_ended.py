@@ -12,8 +12,10 @@ from collections.abc import Sequence
 from sim.clock import Clock
 from sim.engine.kv_transfers import KvTransfers
 from sim.engine.load_choice import LoadChoice, between
+from sim.engine.load_failures import LoadFailures
 from sim.engine.request import Request
 from sim.tiers.attached import Segment
+from sim.tiers.loads import Load
 from sim.transfers.legs import Done
 
 
@@ -28,14 +30,19 @@ class TwoEndedLoads:
         Knows how long loading and computing would take.
     transfers : KvTransfers
         Loads.
+    failures : LoadFailures
+        Sees to requests whose load failed.
     wake : callable
         Called when a request has nothing more to load.
     """
 
-    def __init__(self, clock: Clock, choice: LoadChoice, transfers: KvTransfers, wake: Done) -> None:
+    def __init__(
+        self, clock: Clock, choice: LoadChoice, transfers: KvTransfers, failures: LoadFailures, wake: Done
+    ) -> None:
         self._clock = clock
         self._choice = choice
         self._transfers = transfers
+        self._failures = failures
         self._wake = wake
         self._chunk_tokens = choice.settings.chunk_tokens
 
@@ -56,8 +63,14 @@ class TwoEndedLoads:
             return
         request.loads_from_back = True
 
-        def loaded() -> None:
-            self._load_before(request, segments, start)
+        def loaded(load: Load) -> None:
+            if load.lost is None:
+                self._load_before(request, segments, start)
+                return
+            request.loads_from_back = False
+            self._close(request)
+            self._failures.after_part(request, segments, load)
+            self._wake()
 
         self._transfers.load(request, between(segments, start, end), loaded)
 

@@ -5,18 +5,22 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import islice
-from typing import Protocol
+from math import inf
+from typing import ClassVar, Final, Protocol
 
 from models.errors import LocatedError
 from sim.policies.base import QueuedRequest
 from sim.registry import Registry
+
+_HICACHE: Final = ("timeout", "wait_complete", "best_effort")
 
 
 class PrefetchPolicy(Protocol):
     """Say whose KV is brought into memory ahead. One instance serves one replica and may keep state of its own.
 
     A request waits in the queue, and others pass it, while KV of its prompt is on its way into memory. What has no room
-    there, or would go beyond ``under_way_bytes``, is not brought.
+    there, or would go beyond ``under_way_bytes``, is not brought. A policy may also have what :class:`HiCache` has:
+    ``min_tokens``, ``batch_tokens``, ``only_way`` and ``patience_s(tokens)``.
     """
 
     @property
@@ -82,6 +86,59 @@ class AtEnqueue(_Limited):
         """Return the request that has just come."""
         del waiting
         return () if arrived is None else (arrived,)
+
+
+@PREFETCH.register("hicache")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HiCache(_Limited):
+    """SGLang's HiCache: brought at enqueue by one thread, batch after batch, and left off when the request goes on.
+
+    What is not in memory by then is computed: storage is read by prefetches only. Source: SGLang 0.5.23,
+    ``managers/cache_controller.py`` (``_page_transfer``: terminated between batches of 128 pages) and
+    ``mem_cache/hybrid_cache/hybrid_cache_controller.py`` (threshold and times).
+
+    Parameters
+    ----------
+    policy : str
+        ``timeout``: a request waits ``timeout_s`` and ``timeout_per_1024_tokens_s`` for each 1,024 tokens at most.
+        ``wait_complete``: for all of it. ``best_effort``: not at all, and takes what is there when it is admitted.
+    timeout_s, timeout_per_1024_tokens_s : float
+        The wait of ``timeout`` [s].
+    min_tokens : int
+        Less than this in storage is not brought [tokens].
+    batch_tokens : int
+        Read at once [tokens]: 128 pages of 64.
+    under_way_bytes : int or None
+        As for all prefetches.
+    """
+
+    policy: str = "timeout"
+    timeout_s: float = 1.0
+    timeout_per_1024_tokens_s: float = 0.25
+    min_tokens: int = 256
+    batch_tokens: int = 8192
+    only_way: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        _Limited.__post_init__(self)
+        if self.policy not in _HICACHE:
+            raise LocatedError("policy", f"is '{self.policy}'; must be one of {', '.join(_HICACHE)}")
+        for name, least in (("timeout_s", 0), ("timeout_per_1024_tokens_s", 0), ("min_tokens", 0), ("batch_tokens", 1)):
+            if getattr(self, name) < least:
+                raise LocatedError(name, f"is {getattr(self, name):g}; must be at least {least}")
+
+    def wanted(self, waiting: Sequence[QueuedRequest], arrived: QueuedRequest | None) -> Sequence[QueuedRequest]:
+        """Return the request that has just come."""
+        del waiting
+        return () if arrived is None else (arrived,)
+
+    def patience_s(self, tokens: int) -> float:
+        """Return how long a request waits for so many tokens [s]."""
+        if self.policy == "wait_complete":
+            return inf
+        if self.policy == "best_effort":
+            return 0.0
+        return self.timeout_s + self.timeout_per_1024_tokens_s * tokens / 1024
 
 
 @PREFETCH.register("look-ahead")

@@ -3,13 +3,14 @@
 from sim.recording.intervals import TokenIntervals
 from sim.recording.links import LinkMeter
 from sim.recording.occupancy import OccupancyLog
-from sim.recording.requests import COMPLETED, REJECTED, RequestLog
+from sim.recording.requests import COMPLETED, FAILED, REJECTED, RequestLog
 from sim.recording.tables import Columns, Labels
 from sim.recording.transfers import TransferLog
 from sim.recording.windowed import WindowedIntervals
 
 __all__ = [
     "COMPLETED",
+    "FAILED",
     "REJECTED",
     "Columns",
     "Labels",

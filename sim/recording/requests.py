@@ -12,6 +12,8 @@ from sim.recording.tables import Columns, Labels
 
 COMPLETED: Final = 0
 REJECTED: Final = 1
+FAILED: Final = 2
+"""A load of its KV failed, and the engine does not recompute."""
 
 _COUNTS: Final = (
     ("request_id", "i8"),
@@ -105,9 +107,9 @@ class RequestLog:
     ) -> None:
         """Add one ended request; times in seconds, NaN where they do not apply, *replica* -1 when rejected.
 
-        *state* is COMPLETED or REJECTED; *queue_s*, *load_s* and *compute_s* are parts of the TTFT; *hit_tokens* and
-        *load_tier_s* have one entry a tier, fastest first; *handed_over* has those of a disaggregated cluster. Raises
-        struct.error if they have not.
+        *state* is COMPLETED, REJECTED or FAILED; *queue_s*, *load_s* and *compute_s* are parts of the TTFT;
+        *hit_tokens* and *load_tier_s* have one entry a tier, fastest first; *handed_over* has those of a disaggregated
+        cluster. Raises struct.error if they have not.
         """
         self._extend(
             self._pack(
@@ -157,4 +159,4 @@ class RequestLog:
     @staticmethod
     def labels() -> Labels:
         """Return the words behind the numbers of coded columns."""
-        return {"state": ("completed", "rejected")}
+        return {"state": ("completed", "rejected", "failed")}

@@ -9,7 +9,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from sim.recording import COMPLETED, REJECTED, Columns, TokenIntervals
+from sim.recording import COMPLETED, FAILED, REJECTED, Columns, TokenIntervals
 from sim.results.bottleneck import ReplicaTime, name_bottleneck
 from sim.results.percentiles import PercentileRule, percentile
 
@@ -130,6 +130,7 @@ def summarise(
             "submitted": int(measured.sum()),
             "completed": int(completed.sum()),
             "rejected": int((measured & (requests["state"] == REJECTED)).sum()),
+            "failed": int((measured & (requests["state"] == FAILED)).sum()),
         },
         "makespan_s": makespan_s,
         "throughput": {
@@ -200,7 +201,7 @@ def _interval_distribution(intervals: TokenIntervals, rule: PercentileRule) -> d
 def _slo(slo: Mapping[str, float | None], done: Columns, submitted: int, makespan_s: float) -> dict[str, Any]:
     """Return the limits, the share of submitted requests that meet all of them, and those per second.
 
-    A rejected request meets nothing; a request of one token has no gaps, so only the limit on TTFT can fail it.
+    One that was rejected or failed meets nothing; a request of one token has no gaps: only its TTFT can miss a limit.
     """
     columns = {"ttft_s": "ttft_s", "tpot_s": "tpot_s", "itl_s": "itl_max_s"}
     unknown = set(slo) - set(columns)

@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from sim.prefix_tree import KEY_MASK
 from sim.runs import Runs, shifted
+from sim.tiers.faults import LoadFault, Read
 from sim.tiers.gate import Gate, SecondTouch
 from sim.tiers.tier import Tier
 from sim.tiers.turns import Turns
@@ -66,6 +67,8 @@ class AttachedTier:
         Time for each chunk that a store evicts, one after another, before its bytes move [s].
     evicting_until_s : float
         When the evictions so far have ended [s].
+    fault : LoadFault or None
+        Says which of its reads fail, if any do.
     """
 
     tier: Tier
@@ -92,10 +95,17 @@ class AttachedTier:
     turns: Turns | None = None
     eviction_s: float = 0.0
     evicting_until_s: float = 0.0
+    fault: LoadFault | None = None
 
     def keys(self, chunks: Runs) -> Runs:
         """Return the tier's keys of these chunks."""
         return shifted(chunks, self.key_offset)
+
+    def failed(self, read: Read) -> bool:
+        """Return whether a read that ends now has failed, and count it."""
+        failed = self.fault is not None and self.fault.fails(read)
+        self.tier.failed_loads += failed
+        return failed
 
     def load_s(self, chunks: int) -> float:
         """Return the time to read so many chunks into HBM with nobody else on the way [s]."""

@@ -36,6 +36,8 @@ class KvHierarchy:
         fastest tier that holds it.
     serial_loads : bool
         Whether a request's tiers are read one after another.
+    staging_timeout_s : float or None
+        How long a load waits for room to be staged in [s], as :class:`sim.tiers.loads.Loads` says.
     replica : int
         For the transfer log.
     log : TransferLog
@@ -53,6 +55,7 @@ class KvHierarchy:
         serial_loads: bool,
         replica: int,
         log: TransferLog,
+        staging_timeout_s: float | None = None,
     ) -> None:
         self._clock = clock
         self._network = network
@@ -61,6 +64,7 @@ class KvHierarchy:
         self.tiers = list(tiers)
         self._grouped = grouped_lookup
         self._views = [(i, t.tier.ready, t.key_offset) for i, t in enumerate(self.tiers)]
+        self._load_views = self._views
         self._local_views = [view for view in self._views if not self.tiers[view[0]].everywhere]
         memory = None if staging is None else self.tiers[staging]
         self.stores = Stores(clock=clock, network=network, tiers=self.tiers, staging=memory, replica=replica, log=log)
@@ -76,17 +80,23 @@ class KvHierarchy:
             replica=replica,
             log=log,
             stores=self.stores,
+            staging_timeout_s=staging_timeout_s,
         )
 
     # Look-up ---------------------------------------------------------------------------------------------------------
 
-    def lookup(self, chunks: Chain, start: int, *, only_here: bool = False) -> list[Segment]:
+    def load_from_memory_only(self) -> None:
+        """From now on, what prefetches can bring into memory is not loaded from elsewhere."""
+        self._load_views = [view for view in self._views if self.tiers[view[0]].prefetch_leg is None]
+        self._local_views = [view for view in self._local_views if view in self._load_views]
+
+    def lookup(self, chunks: Chain, start: int, *, only_here: bool = False, to_prefetch: bool = False) -> list[Segment]:
         """Return which tier serves which chunks from ``start`` on, as far as an unbroken chain reaches.
 
-        ``only_here`` leaves out tiers that serve every replica alike.
+        ``only_here`` leaves out tiers that serve every replica alike; ``to_prefetch`` asks what could be brought ahead.
         """
         segments: list[Segment] = []
-        views = self._local_views if only_here else self._views
+        views = self._local_views if only_here else self._views if to_prefetch else self._load_views
         tier, begin, position = -1, start, start
         for run in chunks.cut(start):
             rest = run

@@ -60,6 +60,7 @@ class Tier:
         "evicted_chunks",
         "evicts",
         "expired",
+        "failed_loads",
         "filtered_chunks",
         "hit_tokens",
         "in_transit",
@@ -124,6 +125,7 @@ class Tier:
         self.refused_chunks = 0
         self.filtered_chunks = 0
         self.skipped_chunks = 0
+        self.failed_loads = 0
         self.storing_chunks = 0
         """Chunks that are being written here now; counted where something depends on it."""
         self.hit_tokens = 0
@@ -186,6 +188,15 @@ class Tier:
             self._evict(victims if self.spill is None else self.spill(victims))
         return self.used_units + units <= self.capacity_units
 
+    def make_free(self, units: int) -> None:
+        """Evict until so many units are free or leaving, as far as pins let it."""
+        wanted = -(-(units - self.free_units - self._leaving_units) // self.units_per_chunk)
+        victims = self.victims(min(wanted, len(self.ready) - len(self.pinned))) if wanted > 0 else ()
+        if victims:
+            self._evict(victims if self.spill is None else self.spill(victims))
+            if self._waiters:
+                self._wake_waiters()
+
     def victims(self, chunks: int) -> Runs:
         """Return whom so many more chunks would evict, the first to go first; fewer where pins keep the others."""
         return select_victims(self.policy, chunks, self.pinned, self.ready) if self.evicts else ()
@@ -231,6 +242,10 @@ class Tier:
         Whoever waits while ``in_transit`` is not 0 will be called: the end of every such transfer wakes all.
         """
         self._waiters.append(callback)
+
+    def stop_waiting(self, callback: Callable[[], None]) -> None:
+        """Do not call one that waits for room."""
+        self._waiters.remove(callback)
 
     def _wake_waiters(self) -> None:
         # Each is asked once a change; one that still finds no room queues up again. A new list, because what a waiter

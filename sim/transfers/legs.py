@@ -73,6 +73,9 @@ class Leg:
         process moves the KV of all of them.
     splits : int
         Pieces that the software moves of each chunk, one after another as chunks are.
+    layers : int
+        Parts of each piece that are objects of their own, one a layer: a layer's are moved when those of the layer
+        before it are there.
     write_cache, sustained_path : WriteCache or None, Path or None
         A drive's fast write buffer, and the path that writes take once it is full.
     """
@@ -82,6 +85,7 @@ class Leg:
     software: SoftwarePath
     processes: float
     splits: int = 1
+    layers: int = 1
     write_cache: WriteCache | None = None
     sustained_path: Path | None = None
     _ceilings: dict[int, float] = field(default_factory=dict)
@@ -90,15 +94,16 @@ class Leg:
         """Return the most that a flow of that many chunks can get [B/s], links unshared.
 
         The smaller of the software path's law (rounds of software time + piece / stream) and of the path's capacity
-        with one round's software time before the first byte.
+        with one round's software time before the first byte (of each layer).
         """
         ceiling = self._ceilings.get(chunks)
         if ceiling is None:
             n_bytes = chunks * self.chunk_bytes
-            alone = n_bytes / (self.software.software_s + n_bytes / self.path.capacity_bytes_per_s)
-            splits = self.splits
+            splits, layers = self.splits, self.layers
+            alone = n_bytes / (layers * self.software.software_s + n_bytes / self.path.capacity_bytes_per_s)
+            # Layer after layer: all take as long, so that the rate of one is that of all.
             law = self.software.ceiling_bytes_per_s(
-                chunks=chunks * splits, chunk_bytes=self.chunk_bytes / splits, processes=self.processes
+                chunks=chunks * splits, chunk_bytes=self.chunk_bytes / splits / layers, processes=self.processes
             )
             ceiling = self._ceilings[chunks] = min(alone, law)
         return ceiling

@@ -18,8 +18,8 @@ transfer:
   lookup: %(lookup)s, insertion: %(insertion)s, prefetch: %(prefetch)s,
   storage_load: %(storage_load)s, loads_in_flight: %(at_once)s,
   copies_in_flight: %(at_once)s, eviction_software: %(eviction)s, split_chunks: true, chunk_tokens: 64,
-  io_process: %(process)s}
-engine: {chunk_tokens: 256}
+  io_process: %(process)s, staging_timeout: %(timeout)s}
+engine: {chunk_tokens: 256, kv_load_failure_policy: %(policy)s}
 tiers:
   hbm: {capacity: 1.2 GB, structure: %(structure)s}
 %(tiers)s
@@ -68,15 +68,16 @@ def tiers(draw: st.DrawFn) -> str:
             f"index: {draw(st.sampled_from(['process', 'filesystem']))}, "
             f"scope: {draw(st.sampled_from(['replica', 'node', 'shared']))}, "
             f"structure: {draw(st.sampled_from(['hashmap', 'leaf_constrained']))}, "
-            f"evicts: {draw(st.sampled_from(['true', 'true', 'false']))}"
+            + draw(st.sampled_from(["evicts: true", "evicts: false", "watermarks: {high: 0.7, low: 0.3}"]))
         )
         if name != "cache":
             lines[-1] += (
                 f", admission: {draw(st.sampled_from(ADMISSIONS))}, encoding: {draw(st.sampled_from(ENCODINGS))}, "
-                f"max_store_backlog: {draw(st.sampled_from(['null', 'null', '0 B', '100 MB']))}"
+                f"max_store_backlog: {draw(st.sampled_from(['null', 'null', '0 B', '100 MB']))}, "
+                f"load_failure_probability: {draw(st.sampled_from([0, 0, 0.2, 1]))}"
             )
         if name == "cache":
-            lines[-1] += ", page_cache_of: nvme"
+            lines[-1] = lines[-1].replace("watermarks: {high: 0.7, low: 0.3}", "evicts: true") + ", page_cache_of: nvme"
         elif name != "dram":
             lines[-1] += f", gds: {draw(st.sampled_from(['true', 'false', 'false']))}"
         lines[-1] += "}"
@@ -93,7 +94,15 @@ def tiers(draw: st.DrawFn) -> str:
         {
             "load": st.sampled_from(["sync", "async", "layerwise"]),
             "prefetch": st.sampled_from(
-                ["none", "at-enqueue", "{look-ahead: {requests: 2}}", "{next-turn: {after_s: 1 ms}}"]
+                [
+                    "none",
+                    "at-enqueue",
+                    "{look-ahead: {requests: 2}}",
+                    "{next-turn: {after_s: 1 ms}}",
+                    "{hicache: {timeout_s: 2 ms, min_tokens: 0, batch_tokens: 512}}",
+                    "{hicache: {policy: best_effort, batch_tokens: 256}}",
+                    "{hicache: {policy: wait_complete, batch_tokens: 512, under_way_bytes: 2 GB}}",
+                ]
             ),
             "choice": st.sampled_from(["always-load", "always-recompute", "quicker", "two-ended"]),
             "store": st.sampled_from(["sync", "async"]),
@@ -106,6 +115,8 @@ def tiers(draw: st.DrawFn) -> str:
             "process": st.sampled_from(["worker", "replica"]),
             "structure": st.sampled_from(["hashmap", "leaf_constrained"]),
             "prompt": st.sampled_from([300, 2000, 4500]),
+            "policy": st.sampled_from(["recompute", "fail"]),
+            "timeout": st.sampled_from(["null", "null", "0 s", "2 ms"]),
         }
     ),
 )
@@ -125,7 +136,11 @@ def test_every_request_ends_whatever_the_tiers(
     # The run itself checks that each tier's chunks, pins, reservations and waiters, and each link's bytes, add up.
     result = simulate(load_scenario(str(path)))
     summary = result.summary()
-    assert summary["requests"]["completed"] == 40 * replicas
+    requests, reads_fail = summary["requests"], sum(tier["failed_loads"] for tier in summary["tiers"].values())
+    assert requests["completed"] + requests["failed"] == requests["submitted"] == 40 * replicas
+    # A prefetch may fail beside loads that do not; a load that does ends its request, and others that share it.
+    assert not requests["failed"] or (reads_fail and choices["policy"] == "fail")
+    assert requests["failed"] or not reads_fail or choices["policy"] != "fail" or choices["prefetch"] != "none"
     for name, tier in summary["tiers"].items():
         assert tier["peak_used_bytes"] <= tier["capacity_bytes"], name
     moved, tier_names = result.table("transfers"), list(summary["tiers"])

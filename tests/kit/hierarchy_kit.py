@@ -15,6 +15,7 @@ from sim.recording import LinkMeter, TransferLog
 from sim.runs import Chain
 from sim.tiers.attached import AttachedTier
 from sim.tiers.hierarchy import KvHierarchy
+from sim.tiers.loads import Load
 from sim.tiers.tier import Tier
 from sim.transfers.flows import READ, WRITE, FlowNetwork, Hop, Link
 from sim.transfers.legs import Leg
@@ -134,7 +135,7 @@ def load(
         segments = hierarchy.lookup(wanted, 0)
         assert segments[-1].end == len(chunks)
         hierarchy.pin(wanted, segments)
-        hierarchy.loads.load(1, wanted, segments, spent_s, node.note(name))
+        hierarchy.loads.load(Load(1, 1, wanted, segments, spent_s), node.note(name))
 
     node.clock.at(at_s, ARRIVAL, begin)
     return spent_s

@@ -169,6 +169,25 @@ def test_one_io_thread_caps_hicaches_third_tier() -> None:
     assert run("sglang-hicache")["itl_s"]["max"] < 0.5 * run("lmcache-serial")["itl_s"]["max"]  # nobody else waits
 
 
+def test_hicaches_prefetch_policies_trade_waiting_for_computing() -> None:
+    """From a drive that takes a second a context, which this GPU computes in 0.3 s: the less it waits, the better."""
+    hicache = "transfer.prefetch.hicache"
+    patience = [f"{hicache}.timeout_s=0.2", f"{hicache}.timeout_per_1024_tokens_s=0"]
+    waits, gives_up, starts = (
+        run("sglang-hicache", ALONE, f"{hicache}.policy={policy}", *patience)
+        for policy in ("wait_complete", "timeout", "best_effort")
+    )
+    assert waits["ttft_s"]["mean"] > gives_up["ttft_s"]["mean"] > starts["ttft_s"]["mean"]
+    # The same thread reads the same bytes as the loads of the profile do, before the request is admitted.
+    assert waits["ttft_parts_s"]["queue"] == pytest.approx(part("load", "sglang-hicache", ALONE), rel=0.01)
+    # Where computing takes longer than the drive, waiting is better.
+    waits, starts = (
+        run("sglang-hicache", ALONE, f"{hicache}.policy={policy}", "cluster.accelerator=h20-96gb")
+        for policy in ("wait_complete", "best_effort")
+    )
+    assert waits["ttft_s"]["mean"] < starts["ttft_s"]["mean"]
+
+
 def test_a_file_tier_without_admission_fills_the_disk() -> None:
     """Each context once: write-through stores what nobody asks for again, a filter of two uses nothing."""
     once = ["workload.closed_loop.requests=24", "tiers.nvme.capacity=20 GB"]
@@ -230,8 +249,8 @@ def test_lmcaches_pool_is_per_worker() -> None:
     assert held["lmcache"]["capacity_bytes"] == pytest.approx(4 * held["lmcache-mp"]["capacity_bytes"], rel=0.02)
 
 
-def r3(stack: str, pool: str) -> dict[str, Any]:
-    overrides = [*R3, f"stack={stack}", f"tiers.dram.capacity={pool}"]
+def r3(stack: str, pool: str, *more: str) -> dict[str, Any]:
+    overrides = [*R3, f"stack={stack}", f"tiers.dram.capacity={pool}", *more]
     return simulate(load_scenario("r3-fx100-c16", overrides=overrides)).summary()
 
 
@@ -246,13 +265,42 @@ def test_a_pool_smaller_than_what_is_in_flight_stalls_loads() -> None:
 
 
 def test_requests_diverge_where_not_even_one_fits_the_pool() -> None:
-    """Synchronous loads as in R3's fs://: those that are served decode while the rest stall them, up to 64 GB."""
-    small, large = r3("lmcache-fs", "1 GiB"), r3("lmcache-fs", "64 GiB")
+    """Synchronous loads that pass unstaged: those that are served decode while the rest stall them, up to 64 GB."""
+    patient = "transfer.staging_timeout=null"
+    small, large = r3("lmcache-fs", "1 GiB", patient), r3("lmcache-fs", "64 GiB", patient)
     assert any("without staging room" in warning for warning in small["warnings"])
     assert not any("without staging room" in warning for warning in large["warnings"])
     assert small["tpot_s"]["p50"] > 3 * large["tpot_s"]["p50"]  # R3: 82 ms against 23 to 27
     assert small["ttft_s"]["p90"] > 1.3 * small["ttft_s"]["p50"]  # R3: 14.4 s against 10.6
     assert large["ttft_s"]["p90"] < 1.05 * large["ttft_s"]["p50"]
+
+
+# The sessions that were written last, two of which a pool of 4 GiB still holds, all in one step, those two at its end.
+LAST = ["workload.phases.c16.wave.first_session=16", "workload.phases.c16.wave.arrival_jitter=0 s"]
+
+
+def test_a_retrieve_that_finds_no_room_beside_pins_times_out() -> None:
+    """fs:// at concurrency 16, 8 a replica: six wait 10 s each for what the look-up of the other two has pinned."""
+    warm = ["workload.phases.c16.clear=[]", *LAST]
+    failing, small, large = (
+        r3("lmcache-fs", pool, *warm, f"engine.kv_load_failure_policy={policy}")
+        for policy, pool in (("fail", "4 GiB"), ("recompute", "4 GiB"), ("fail", "64 GiB"))
+    )
+    assert failing["requests"] == {"submitted": 16, "completed": 4, "rejected": 0, "failed": 12}
+    assert failing["ttft_s"]["p50"] == pytest.approx(60.0, abs=1.5)
+    assert small["requests"]["completed"] == large["requests"]["completed"] == 16
+    assert small["tiers"]["fx100"]["failed_loads"] == 12
+    assert small["ttft_s"]["p50"] > 60.0
+    assert small["ttft_s"]["p90"] > 1.2 * small["ttft_s"]["p50"]
+    assert small["tpot_s"]["p50"] > 5 * large["tpot_s"]["p50"]
+    assert large["ttft_s"]["p90"] == pytest.approx(large["ttft_s"]["p50"])
+
+
+def test_pins_that_are_read_first_are_in_nobodys_way() -> None:
+    """R3's own wave begins with sessions that the pool has lost: nobody pins, and 4 GiB do as well as 64."""
+    small, large = r3("lmcache-fs", "4 GiB"), r3("lmcache-fs", "64 GiB")
+    assert small["tiers"]["fx100"]["failed_loads"] == 0
+    assert small["ttft_s"] == large["ttft_s"]
 
 
 def test_block_storage_that_several_nodes_share_is_warned_about() -> None:

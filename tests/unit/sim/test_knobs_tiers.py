@@ -47,6 +47,7 @@ ENCODED = (
     "tiers.nvme.encoding.decode_bandwidth=20GB/s"
 )
 EIGHT_CLIENTS = "workload.closed_loop.concurrency=8 "
+RECOMPUTES = "engine.kv_load_failure_policy=recompute"
 SLOW_READS = "transfer.reads_in_flight=1 transfer.read_stream_bandwidth=500MB/s"
 SLOW_COPIES = "links.host-link.bandwidth=1GB/s tiers.dram.capacity=20GB"
 DIRECT = "tiers.dram.placement=none"
@@ -166,6 +167,15 @@ KNOBS = [
     Knob("tiers.nvme.stores", ("prompt", "prompt+output"), hits("nvme"), rises=True, more=SESSIONS),
     Knob("tiers.hbm.stores", ("prompt", "prompt+output"), hits("hbm"), rises=True, more=SESSIONS),
     Knob("tiers.nvme.admission", ("null", "frequency"), written("nvme"), rises=False, more="tiers.nvme.capacity=5GB"),
+    Knob(
+        "tiers.nvme.watermarks",
+        ("null", "{high: 0.5, low: 0.1}"),
+        hits("nvme"),
+        rises=False,
+        more="tiers.nvme.capacity=9GB",
+    ),
+    Knob("tiers.nvme.load_failure_probability", (0, 0.5), ttft, rises=True, more=RECOMPUTES),
+    Knob("tiers.nvme.load_failure_probability", (0, 0.5), hits("nvme"), rises=False, more=RECOMPUTES),
     Knob("tiers.nvme.max_store_backlog", ("100 MB", "null"), written("nvme"), rises=True, more=FEW_TURNS),
     Knob(
         "tiers.nvme.inclusion",
@@ -270,6 +280,13 @@ KNOBS = [
     ),
     Knob("transfer.request_software", ("0 s", "30 ms"), ttft, rises=True, more="transfer.load=sync"),
     Knob("transfer.request_software", ("0 s", "30 ms"), ttft, rises=True, more="transfer.load=async"),
+    Knob(
+        "transfer.staging_timeout",
+        ("1 ms", "null"),
+        hits("nvme"),
+        rises=True,
+        more=f"{EIGHT_CLIENTS} {SLOW_READS} {RECOMPUTES}",
+    ),
     Knob("transfer.staging", ("pipelined", "store-and-forward"), ttft, rises=True),
     Knob(
         "transfer.lookup",
@@ -289,6 +306,13 @@ KNOBS = [
     Knob("transfer.load_or_recompute", ("always-load", "quicker"), ttft, rises=False, more=CROWDED_DRIVE),
     Knob("transfer.load_or_recompute", ("always-load", "two-ended"), ttft, rises=False, more=CROWDED_DRIVE),
     Knob("transfer.layerwise", (False, True), ttft, rises=False, more="transfer.load=sync"),
+    Knob(
+        "transfer.layer_objects",
+        (False, True),
+        ttft,
+        rises=True,
+        more="transfer.load=sync transfer.layerwise=true transfer.read_software=1ms",
+    ),
     Knob("transfer.prefetch", ("none", "at-enqueue"), hits("dram"), rises=True, more=AHEAD),
     Knob("transfer.prefetch", ("none", "look-ahead"), hits("dram"), rises=True, more=AHEAD),
     Knob("transfer.min_load_tokens", (0, 100_000), hits("nvme"), rises=False),

@@ -224,6 +224,51 @@ def test_layerwise_wins_the_ttft_of_synchronous_loads_and_loses_the_itl_of_async
     assert [found["itl_max_s"][0] for found in (sync, layerwise, later)] == about([4.0, 3.0 + 1.0 / LAYERS, 1.0])
 
 
+OBJECTS = {"load": "sync", "layerwise": True, "layer_objects": True}
+
+
+def three_ways(transfer, **setup):
+    """TTFT of a prompt of three chunks in a step of a second: plain, layer by layer, and with an object a layer."""
+    ways = ({"load": "sync"}, {"load": "sync", "layerwise": True}, OBJECTS)
+    cost = made_up_cost(fixed_s=1.0)
+    return [run(LONE, LONE_EARLIER, cost, transfer=transfer | way, **setup)["ttft_s"][0] for way in ways]
+
+
+def test_an_object_a_layer_wins_on_a_wide_link_and_loses_where_each_read_takes_time() -> None:
+    # Bytes alone cost: 0.75 s, of which the step hides all but the first layer, however many objects they are.
+    plain, layerwise, objects = three_ways({"read_software": 0.0}, links=NARROW)
+    assert (plain, layerwise) == (about(1.75), about(1.0 + 0.75 / LAYERS))
+    assert objects == pytest.approx(layerwise, rel=1e-3)
+    assert objects < plain
+    # A read takes 0.1 s, 32 at once: one round, or one for each layer, which is more than the step hides.
+    slow = {"read_software": 0.1, "reads_in_flight": 32}
+    plain, layerwise, objects = three_ways(slow)
+    assert (plain, layerwise) == (about(1.1), about(1.0 + 0.1 / LAYERS))
+    assert objects == about(LAYERS * 0.1 + 1.0 / LAYERS)
+    assert objects > 2 * plain
+
+
+def test_an_object_a_layer_loses_where_operations_are_scarce(tmp_path) -> None:
+    """Four reads a second: three chunks take 0.75 s, their 96 layers 24 s."""
+    device = tmp_path / "scarce.yaml"
+    figure = "{value: %d IOPS, source: made up, status: assumed}"
+    device.write_text(f"base: nvme-gen4\nfigures:\n  read_iops: {figure % 4}\n", encoding="utf-8")
+    tiers = {"nvme": {"device": str(device), "capacity": 4e9}}
+    plain, layerwise, objects = three_ways({}, tiers=tiers)
+    assert (plain, layerwise) == (about(1.75), about(1.0 + 0.75 / LAYERS))
+    assert objects == about(24.0 + 1.0 / LAYERS)
+
+
+def test_writes_are_as_many_objects() -> None:
+    finished = []
+    for way in ({"layerwise": True}, OBJECTS):
+        transfer = {"load": "sync", "write_software": 0.1, "writes_in_flight": 32} | way
+        result = serve(scenario(tiers=NVME, transfer=transfer), Rows(LONE_EARLIER), made_up_cost(fixed_s=1.0))
+        moved = result.table("transfers")
+        finished.append(moved["finished_at_s"][0] - moved["started_at_s"][0])
+    assert finished == pytest.approx([0.1, LAYERS * 0.1], rel=0.05)
+
+
 def test_all_loads_of_a_step_overlap_as_one() -> None:
     earlier = [Row(0.0, 64, 1, [1, 2]), Row(0.0, 96, 1, [3, 4, 5])]
     load = [Row(0.0, 65, 1, [1, 2]), Row(0.0, 97, 1, [3, 4, 5])]
@@ -245,6 +290,7 @@ def test_quicker_counts_on_the_overlap() -> None:
     [
         ({"load": "async", "layerwise": True}, "is for load: sync"),
         ({"load": "sync", "layerwise": True, "staging": "store-and-forward"}, "is for staging: pipelined"),
+        ({"load": "sync", "layer_objects": True}, "is for layerwise: true"),
     ],
 )
 def test_what_cannot_overlap_is_refused(transfer, problem) -> None:

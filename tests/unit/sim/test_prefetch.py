@@ -6,6 +6,7 @@ from engine_kit import CHUNK, Row, Rows, made_up_cost, prepared, scenario, serve
 from models.errors import InvariantError
 from models.llm import load_llm
 from scenarios.checks import check_names
+from sim.policies.prefetch import HiCache
 from sim.workload.phases import Phase
 
 CHUNK_BYTES = CHUNK * load_llm("llama-3.1-8b").kv_bytes_per_token("bf16")
@@ -274,3 +275,79 @@ def test_a_policy_that_wants_what_is_no_request_is_named(tmp_path, monkeypatch) 
     setup = scenario(tiers=TIERS, transfer={"prefetch": "odd_prefetch:Odd"})
     with pytest.raises(InvariantError, match=r"prefetch policy Odd: wanted\(\) must return requests that wait"):
         prepared(setup, Rows([Row(0.0, 16, 1)]), STEPS).run()
+
+
+# HiCache --------------------------------------------------------------------------------------------------------------
+
+T = 2.0**-6
+SLOW_STEPS = made_up_cost(compute_s_per_token=T)  # half a second a chunk, of which the drive takes a quarter
+QUICK_STEPS = made_up_cost(compute_s_per_token=T / 16)
+ALONE = [Row(0.0, 129, 1, PROMPT)]
+
+
+def hicache(policy, **more):
+    one_thread = {"load": "sync", "loads_in_flight": 1}
+    return one_thread | {"prefetch": {"hicache": {"policy": policy, "min_tokens": 0, "batch_tokens": 32} | more}}
+
+
+@pytest.mark.parametrize(
+    ("policy", "hit", "read", "ttft_s"),
+    [
+        ("wait_complete", 128, 4, 1.0 + T),
+        ("best_effort", 0, 1, 129 * T),  # the engine is idle: it begins with nothing, and one batch is on its way
+        ("timeout", 64, 3, 0.6 + 65 * T),  # after 0.6 s two chunks are there, and the third is on its way
+    ],
+)
+def test_hicache_goes_on_with_what_has_come(policy, hit, read, ttft_s) -> None:
+    patience = {"timeout_s": 0.6, "timeout_per_1024_tokens_s": 0.0}
+    done = run(ALONE, cost=SLOW_STEPS, transfer=hicache(policy, **patience))
+    assert done["ttft_s"][0] == about(ttft_s)
+    assert (done["hit_tokens_dram"].tolist(), done["reads"]) == ([hit], read)
+    assert done["hit_tokens_nvme"].tolist() == [0]
+    assert done["computed_prompt_tokens"].tolist() == [129 - hit]
+
+
+def test_hicache_waits_where_computing_is_slow_and_starts_where_it_is_quick() -> None:
+    def ttft_s(policy, cost):
+        return run(ALONE, cost=cost, transfer=hicache(policy, timeout_s=0.6))["ttft_s"][0]
+
+    slow, quick = (
+        [ttft_s(policy, cost) for policy in ("wait_complete", "timeout", "best_effort")]
+        for cost in (SLOW_STEPS, QUICK_STEPS)
+    )
+    assert slow == sorted(slow)
+    assert quick == sorted(quick, reverse=True)
+    assert len({*slow}) == len({*quick}) == 3
+
+
+def test_best_effort_takes_what_came_while_others_were_served() -> None:
+    busy = Row(0.0, 38, 1)  # 0.59 s
+    done = run([busy, Row(0.01, 129, 1, PROMPT)], cost=SLOW_STEPS, transfer=hicache("best_effort"))
+    assert (done["hit_tokens_dram"].tolist(), done["reads"]) == ([0, 64], 3)
+    assert done["queue_s"][1] == about(38 * T - 0.01)
+
+
+def test_hicache_has_one_thread_and_a_patience_by_length() -> None:
+    second = [11, 12, 13, 14]
+    earlier = [*EARLIER, Row(0.0, 128, 1, second)]
+    done = run([*ALONE, Row(0.0, 129, 1, second)], earlier, SLOW_STEPS, transfer=hicache("wait_complete"))
+    assert done["ttft_s"].tolist() == about([1.0 + T, 2.0 + T])
+    assert HiCache().patience_s(4096) == 2.0
+    # Half a second and a bit for 128 tokens: the first waits for two chunks, the second's turn has not come by then.
+    transfer = hicache("timeout", timeout_s=0.0, timeout_per_1024_tokens_s=4.4)
+    done = run([*ALONE, Row(0.0, 129, 1, second)], earlier, SLOW_STEPS, transfer=transfer)
+    assert (done["hit_tokens_dram"].tolist(), done["reads"]) == ([64, 0], 3)
+
+
+def test_hicache_leaves_short_hits_alone_and_others_prefetches_going() -> None:
+    done = run(ALONE, cost=SLOW_STEPS, transfer=hicache("wait_complete", min_tokens=129))
+    assert (done["ttft_s"][0], done["reads"]) == (about(129 * T), 0)
+    # Two ask for the same prompt: what the first has called for is not called for again, and goes on for both.
+    done = run([*ALONE, Row(0.1, 129, 1, PROMPT)], cost=SLOW_STEPS, transfer=hicache("wait_complete"))
+    assert (done["hit_tokens_dram"].tolist(), done["reads"]) == ([128, 0], 4)
+    assert done["ttft_s"].tolist() == about([1.0 + 2 * T, 0.9 + 2 * T])
+
+
+def test_hicache_refuses_what_it_does_not_know() -> None:
+    setup = scenario(tiers=TIERS, transfer={"prefetch": {"hicache": {"policy": "patient"}}})
+    assert any("must be one of timeout, wait_complete, best_effort" in problem for _, problem in check_names(setup))

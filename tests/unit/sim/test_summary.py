@@ -84,7 +84,7 @@ def test_an_empty_distribution_holds_none() -> None:
 def test_the_summary_has_the_contract_and_its_arithmetic_by_hand() -> None:
     columns = requests()
     summary = summary_of(columns, rule="floor-index", warnings=["assumed figures"])
-    assert summary["requests"] == {"submitted": 17, "completed": 16, "rejected": 1}
+    assert summary["requests"] == {"submitted": 17, "completed": 16, "rejected": 1, "failed": 0}
     # Last of 16: arrives at 15 s, TTFT 18 s, a second of decoding.
     assert summary["makespan_s"] == 34.0
     assert summary["throughput"] == {
@@ -119,7 +119,7 @@ def test_the_parts_add_up_to_the_mean_ttft() -> None:
 def test_a_run_in_which_nothing_completes_is_all_none() -> None:
     columns = requests(0)
     summary = summary_of(columns, slo={"ttft_s": 1.0}, intervals=TokenIntervals())
-    assert summary["requests"] == {"submitted": 1, "completed": 0, "rejected": 1}
+    assert summary["requests"] == {"submitted": 1, "completed": 0, "rejected": 1, "failed": 0}
     assert summary["throughput"] == dict.fromkeys(("output_tokens_per_s", "input_tokens_per_s", "requests_per_s"))
     assert summary["ttft_parts_s"] == dict.fromkeys(("queue", "load", "compute", "other"))
     assert summary["hit_ratio_tokens"] is None
