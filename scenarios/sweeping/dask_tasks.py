@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Sequence
+import logging
+from collections.abc import Generator, Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
 from typing import Any, Final, TypeVar
 
@@ -42,18 +44,36 @@ def run_on_dask(
     """
     if not tasks:
         return
-    with _client(address) as client:
+    with _quiet(), _client(address) as client:
+        from distributed import as_completed
+
         do = partial(_on_worker, work, code_fingerprint())
         # Not pure: equal tasks are run by themselves, and nothing of an earlier sweep is found.
-        futures = client.map(do, tasks, pure=False, batch_size=100)
-        places = {future.key: place for place, future in enumerate(futures)}
+        waiting = {future.key: future for future in client.map(do, tasks, pure=False, batch_size=100)}
+        places = {key: place for place, key in enumerate(waiting)}
         try:
-            for ended, outcome in enumerate(_outcomes(futures, address), start=1):
+            # With its loop, since there is no default client: that would be the whole process's.
+            for ended, future in enumerate(as_completed(list(waiting.values()), loop=client.loop), start=1):
+                place, outcome = places[future.key], _outcome(future, address)
+                # Forgotten once it is here: else what a worker has done would be done again when it is lost.
+                del waiting[future.key], future
                 if progress is not None:
                     progress(ended / len(tasks), ended)
-                yield places[outcome[0]], outcome[1]
+                yield place, outcome
         finally:
-            client.cancel(futures)
+            client.cancel(list(waiting.values()))
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Keep the client from logging, with a traceback, that it is trying to reach the scheduler again."""
+    logger = logging.getLogger("distributed.client")
+    level = logger.level
+    logger.setLevel(logging.CRITICAL)
+    try:
+        yield
+    finally:
+        logger.setLevel(level)
 
 
 def _client(address: str) -> Any:
@@ -68,27 +88,25 @@ def _client(address: str) -> Any:
         raise InputError(f"--dask {address}: no Dask scheduler answers there: {reason}") from None
 
 
-def _outcomes(futures: Sequence[Any], address: str) -> Generator[tuple[str, Outcome[Any]], None, None]:
-    from distributed import as_completed
+def _outcome(future: Any, address: str) -> Outcome[Any]:
+    """Return what became of a task; raises KvTierError where that is nothing that it did itself."""
+    from concurrent.futures import CancelledError
+
     from distributed.scheduler import KilledWorker
 
-    for future in as_completed(futures):
-        if future.status == "finished":
-            found = future.result()
-            if isinstance(found, str):
-                raise KvTierError(f"--dask {address}: {found}")
-            yield future.key, found
-        elif future.status == "error":
-            error = future.exception()
-            if not isinstance(error, KilledWorker):  # our own part raises nothing
-                reason = f"{type(error).__name__}: {error}"
-                raise KvTierError(f"--dask {address}: a worker cannot run kvtier ({reason}); install it on all of them")
-            yield (
-                future.key,
-                Outcome(error=LostTaskError(f"{error.allowed_failures + 1} workers died, one after another")),
-            )
-        else:
-            raise KvTierError(f"--dask {address}: the scheduler is lost, or has dropped the runs")
+    try:
+        found = future.result()
+    except KilledWorker as error:
+        return Outcome(error=LostTaskError(f"{error.allowed_failures + 1} workers died, one after another"))
+    except (CancelledError, OSError):
+        raise KvTierError(f"--dask {address}: the scheduler is lost, or has dropped the runs") from None
+    except Exception as error:  # our own part raises nothing, so it could not be found or read there
+        reason = " ".join(f"{type(error).__name__}: {error}".split())
+        raise KvTierError(f"--dask {address}: a worker cannot run kvtier ({reason}); install it on all") from None
+    if isinstance(found, str):
+        raise KvTierError(f"--dask {address}: {found}")
+    outcome: Outcome[Any] = found
+    return outcome
 
 
 def _on_worker(work: Work[T, R], code: str, task: T) -> Outcome[R] | str:

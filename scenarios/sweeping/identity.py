@@ -78,8 +78,8 @@ class RunKeys:
 
 
 def names_file(text: str, key: str) -> bool:
-    """Whether the value of a key of a scenario is the name of a file or a folder that is there."""
-    return (key in FILE_KEYS or is_path(text)) and Path(text).exists()
+    """Whether the value of a key of a scenario is the name of a file that is there; a trace may be a folder."""
+    return Path(text).exists() if key in FILE_KEYS else is_path(text) and Path(text).is_file()
 
 
 def with_absolute_paths(scenario: S) -> S:
