@@ -63,6 +63,10 @@ class SimulationError(KvTierError):
     """A run failed (exit code 1)."""
 
 
+class LostTaskError(SimulationError):
+    """A task ended without an answer of its own: its process died, or an error came up that nobody foresaw."""
+
+
 class InvariantError(SimulationError):
     """A run broke a law that must hold, such as the balance of bytes: a defect of kvtier or of a plugged-in part."""
 

@@ -11,6 +11,7 @@ import typer
 
 from models.errors import InputError, KvTierError
 from scenarios.commands import discovery
+from scenarios.commands.sweep_options import sweep
 
 EXIT_FAILED = 1
 EXIT_BAD_INPUT = 2
@@ -165,6 +166,9 @@ def compare(
         plot=plot,
         as_json=json,
     )
+
+
+app.command()(sweep)
 
 
 @trace_app.command("info")

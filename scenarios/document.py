@@ -46,13 +46,17 @@ class Node:
 
 def read_file(path: Path, label: str, *, folder: Path | None = None) -> Node:
     """Return the mapping in a YAML file, called *label* in messages; ScenarioError if it cannot be read or is none."""
+    return read_mapping(read_text(path, label), label, folder=folder)
+
+
+def read_text(path: Path, label: str) -> str:
+    """Return the text of a file, called *label* in messages; ScenarioError if it cannot be read."""
     try:
-        text = path.read_text(encoding="utf-8")
+        return path.read_text(encoding="utf-8")
     except UnicodeDecodeError as error:
         raise ScenarioError(label, f"is not UTF-8 text (byte {error.start})") from None
     except OSError as error:
         raise ScenarioError(label, f"cannot be read: {error.strerror or error}") from None
-    return read_mapping(text, label, folder=folder)
 
 
 def read_mapping(text: str, label: str, *, folder: Path | None = None) -> Node:
@@ -61,6 +65,14 @@ def read_mapping(text: str, label: str, *, folder: Path | None = None) -> Node:
     if not isinstance(node.value, dict):
         found = "is empty" if node.value is None else "holds no mapping"
         raise ScenarioError(label, f"{found}; a scenario is keys and values, such as `name: my-scenario`")
+    return node
+
+
+def read_list(path: Path) -> Node:
+    """Return the list in a YAML or JSON file; ScenarioError(file:line, ...) if it cannot be read or holds none."""
+    node = _Reader(str(path), path.parent, lines=True).read(read_text(path, str(path)))
+    if not isinstance(node.value, list):
+        raise ScenarioError(str(path), "holds no list")
     return node
 
 

@@ -120,11 +120,14 @@ def override(root: Node, text: str) -> Node:
     """Return *root* with one `a.b.c=VALUE` applied: VALUE is YAML, null takes a tier or link away."""
     key, separator, value = text.partition("=")
     key = key.strip()
-    label = f"--set {key}"
-    path = key.split(".")
-    if not separator or not all(path):
+    if not separator or not all(key.split(".")):
         raise ScenarioError(f"--set {text}", "must be KEY=VALUE, such as tiers.dram.capacity='64 GB'")
-    node = read_value(value, label)
+    return set_value(root, key, read_value(value, f"--set {key}"))
+
+
+def set_value(root: Node, key: str, node: Node) -> Node:
+    """Return *root* with *node* at `a.b.c`; ScenarioError at the place of *node* where that cannot be."""
+    path = key.split(".")
     if path[0] == "links" and len(path) > 2:
         # Names of links hold dots ('fabric.drives', 'nic.0'); only a plain value belongs to a key below the name.
         names_link = node.value is None and path[-1] not in LinkSpec.model_fields
@@ -132,7 +135,7 @@ def override(root: Node, text: str) -> Node:
         path = ["links", ".".join(path[1:split]), *path[split:]]
     if path[0] == "figures" and len(path) > 2:
         path = ["figures", ".".join(path[1:-1]), path[-1]]  # names of entries may hold dots: cxl-2.0-x8
-    return _set(root, path, node, label, ())
+    return _set(root, path, node, node.where, ())
 
 
 def _set(node: Node, path: Sequence[str], value: Node, label: str, above: tuple[str, ...]) -> Node:

@@ -17,7 +17,7 @@ from scenarios.schema import Scenario
 # Values that may name a file beside the scenario.
 _PATH_KEYS = frozenset({"llm", "accelerator", "host_link", "nic", "switch", "transport", "device"})
 _SECTIONS = frozenset({"engine", "transfer", "links", "run"})
-_FILE_KEYS = frozenset({"trace", "step_times"})
+FILE_KEYS = frozenset({"trace", "step_times"})
 
 
 def load_scenario(
@@ -34,6 +34,18 @@ def load_scenario(
     Files that a scenario names are looked for beside it, then in the current folder. Raises ScenarioError (one line:
     file:line or override, key, problem, what is allowed) and UnknownNameError for a name that does not ship.
     """
+    return checked(laid_out(name_or_path, overrides=overrides, trace=trace, skip_bad_lines=skip_bad_lines, seed=seed))
+
+
+def laid_out(
+    name_or_path: str,
+    *,
+    overrides: Sequence[str] = (),
+    trace: str | None = None,
+    skip_bad_lines: bool = False,
+    seed: int | None = None,
+) -> Node:
+    """Return what :func:`checked` makes the scenario of; more can be set in it before."""
     root = read_layers(name_or_path)
     for text in overrides:
         root = override(root, text)
@@ -43,6 +55,11 @@ def load_scenario(
         root = _with_value(root, ("workload", "skip_bad_lines"), Node(True, "--skip-bad-lines"))
     if seed is not None:
         root = _with_value(root, ("run", "seed"), Node(seed, f"--seed {seed}"))
+    return root
+
+
+def checked(root: Node) -> Scenario:
+    """Return the scenario of what is laid out; raises as :func:`load_scenario` does."""
     root = _beside(with_stack(with_parameters(_without_empty(root))), "")
     try:
         scenario = Scenario.model_validate(root.plain())
@@ -87,7 +104,7 @@ def _beside(node: Node, key: str) -> Node:
         return Node({name: _beside(child, name) for name, child in node.value.items()}, node.where, node.folder)
     if isinstance(node.value, list):
         return Node([_beside(child, key) for child in node.value], node.where, node.folder)
-    names_file = key in _FILE_KEYS or (key in _PATH_KEYS and isinstance(node.value, str) and is_path(node.value))
+    names_file = key in FILE_KEYS or (key in _PATH_KEYS and isinstance(node.value, str) and is_path(node.value))
     if names_file and node.folder is not None and isinstance(node.value, str):
         beside = node.folder / node.value
         if beside.is_file():

@@ -55,8 +55,8 @@ def located(root: Node, path: Sequence[str | int], problem: str) -> ScenarioErro
         else:
             break
     dotted = ".".join(str(key) for key in path)
-    # An override's place names its key already.
-    named = node.where == f"--set {dotted}" or not dotted
+    # An option's place names its key already, as in "--set a.b".
+    named = not dotted or (node.where.startswith("--") and node.where.endswith(f" {dotted}"))
     return ScenarioError(node.where, problem if named else f"{dotted}: {problem}")
 
 

@@ -20,7 +20,7 @@ from multiprocessing.connection import Connection, wait
 from multiprocessing.context import SpawnProcess
 from typing import Any, Final, Generic, TypeVar
 
-from models.errors import KvTierError, SimulationError
+from models.errors import KvTierError, LostTaskError
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -33,6 +33,7 @@ Work = Callable[[T, Report], R]
 _PROGRESS: Final = "progress"
 _DONE: Final = "done"
 _FAILED: Final = "failed"
+_DIED: Final = "died"
 # A task whose length is not known is never shown as done before it is.
 _ALMOST: Final = 0.99
 _SIGKILL: Final = 9  # what the out-of-memory killer of Linux sends; Windows has no name for it
@@ -54,7 +55,12 @@ def available_cores() -> int:
 
 
 def run_tasks(
-    work: Work[T, R], tasks: Sequence[T], *, jobs: int | None = None, progress: Report | None = None
+    work: Work[T, R],
+    tasks: Sequence[T],
+    *,
+    jobs: int | None = None,
+    attempts: int = 1,
+    progress: Report | None = None,
 ) -> Generator[tuple[int, Outcome[R]], None, None]:
     """Yield the place of each task in *tasks* and its outcome as they end, from *jobs* processes at a time.
 
@@ -69,6 +75,8 @@ def run_tasks(
         Begun in this order.
     jobs : int or None
         Processes, at least 1; None: as many as there are cores. Never more than tasks.
+    attempts : int
+        How many processes a task gets, one after another, as long as they die under it.
     progress : function or None
         Called with the fraction of all tasks that is done, None while it is not known, and the number that have ended.
     """
@@ -78,18 +86,19 @@ def run_tasks(
         raise ValueError(f"jobs is {jobs}; must be at least 1")
     if jobs <= 1:
         for index, task in enumerate(tasks):
-            outcome = _attempt(work, task, partial(shown.heard, index))
+            outcome = attempt(work, task, partial(shown.heard, index))
             shown.ended(index)
             yield index, outcome
         return
-    pool = _Pool(work)
+    pool = _Pool(work, attempts)
     try:
         yield from pool.outcomes(tasks, jobs, shown)
     finally:
         pool.end()
 
 
-def _attempt(work: Work[T, R], task: T, report: Report) -> Outcome[R]:
+def attempt(work: Work[T, R], task: T, report: Report) -> Outcome[R]:
+    """Do one task here; whatever ends it is its outcome. An error that nobody foresaw comes out as LostTaskError."""
     try:
         return Outcome(value=work(task, report))
     except KvTierError as error:
@@ -97,7 +106,7 @@ def _attempt(work: Work[T, R], task: T, report: Report) -> Outcome[R]:
     except Exception as error:  # plugged-in code may fail in any way; the other tasks are not to suffer
         place = traceback.extract_tb(error.__traceback__)[-1]
         where = f"{place.filename}:{place.lineno}"
-        return Outcome(error=SimulationError(f"{type(error).__name__}: {error} ({where})"))
+        return Outcome(error=LostTaskError(f"{type(error).__name__}: {error} ({where})"))
 
 
 class _Overall:
@@ -162,7 +171,7 @@ class _Worker(Generic[T, R]):
             code = self.process.exitcode or 0
             how = f"exit code {code}" if code >= 0 else f"signal {-code}"
             hint = "; where memory ran out, fewer --jobs need less" if code == -_SIGKILL else ""
-            return _FAILED, SimulationError(f"its process died ({how}{hint})")
+            return _DIED, LostTaskError(f"its process died ({how}{hint})")
         return message
 
     def end(self) -> None:
@@ -176,13 +185,15 @@ class _Worker(Generic[T, R]):
 class _Pool(Generic[T, R]):
     """The workers of one call."""
 
-    def __init__(self, work: Work[T, R]) -> None:
+    def __init__(self, work: Work[T, R], attempts: int) -> None:
         self._work = work
+        self._attempts = attempts
         self._workers: list[_Worker[T, R]] = []
 
     def outcomes(self, tasks: Sequence[T], jobs: int, shown: _Overall) -> Iterator[tuple[int, Outcome[R]]]:
         """Deal the tasks out and yield what becomes of them, as they end."""
         waiting = iter(enumerate(tasks))
+        deaths = [0] * len(tasks)
         for index, task in islice(waiting, jobs):
             self._start().take(index, task)
         while self._workers:
@@ -193,7 +204,12 @@ class _Pool(Generic[T, R]):
                     shown.heard(worker.task, *said)
                     continue
                 ended = worker.task
-                self._go_on(worker, next(waiting, None), afresh=kind == _FAILED)
+                deaths[ended] += kind == _DIED
+                if kind == _DIED and deaths[ended] < self._attempts:
+                    self._go_on(worker, (ended, tasks[ended]), afresh=True)
+                    continue
+                # What was not foreseen may have left anything behind in its process.
+                self._go_on(worker, next(waiting, None), afresh=isinstance(said, LostTaskError))
                 shown.ended(ended)
                 yield ended, Outcome(value=said) if kind == _DONE else Outcome(error=said)
 
@@ -240,7 +256,7 @@ def _serve(connection: Connection, work: Work[T, R]) -> None:
     with suppress(EOFError, OSError):  # the parent is gone
         while True:
             task: T = connection.recv()
-            outcome = _attempt(work, task, lambda fraction, ended: connection.send((_PROGRESS, (fraction, ended))))
+            outcome = attempt(work, task, lambda fraction, ended: connection.send((_PROGRESS, (fraction, ended))))
             connection.send((_DONE, outcome.value) if outcome.error is None else (_FAILED, outcome.error))
 
 

@@ -56,7 +56,7 @@ def load_variants(
         For less than two variants, two of one name, a seed that is both varied and given, and all that a scenario may
         be refused for; the message names the key and value of the variant.
     """
-    settings = _product([_varied(text) for text in vary]) if vary else []
+    settings = _product([varied(text, "--vary") for text in vary]) if vary else []
     options = ["--vary"] * len(settings)
     settings += [_one_variant(text) for text in variants]
     options += ["--variant"] * len(variants)
@@ -125,13 +125,13 @@ def split_values(text: str, where: str) -> list[str]:
     return parts
 
 
-def _varied(text: str) -> tuple[str, list[str]]:
-    """Return the key and the values of one ``a.b=v1,v2``."""
+def varied(text: str, option: str) -> tuple[str, list[str]]:
+    """Return the key and the values of one ``a.b=v1,v2``, written after *option*; ScenarioError where it is none."""
     key, separator, values = text.partition("=")
     key = key.strip()
     if not separator or not all(key.split(".")):
-        raise ScenarioError(f"--vary {text}", "must be KEY=VALUE,VALUE, such as tiers.dram.capacity='64 GB,128 GB'")
-    return key, split_values(values, f"--vary {key}")
+        raise ScenarioError(f"{option} {text}", "must be KEY=VALUE,VALUE, such as tiers.dram.capacity='64 GB,128 GB'")
+    return key, split_values(values, f"{option} {key}")
 
 
 def _one_variant(text: str) -> tuple[str, dict[str, str]]:
@@ -163,11 +163,11 @@ def _product(varied: Sequence[tuple[str, list[str]]]) -> list[tuple[str, dict[st
     combinations = [dict(zip(keys, values, strict=True)) for values in product(*(values for _, values in varied))]
     if len(keys) == 1:
         return [(settings[keys[0]], settings) for settings in combinations]
-    short = _short(keys)
+    short = short_names(keys)
     return [(", ".join(f"{short[key]}={value}" for key, value in keys_.items()), keys_) for keys_ in combinations]
 
 
-def _short(keys: Sequence[str]) -> dict[str, str]:
+def short_names(keys: Sequence[str]) -> dict[str, str]:
     """Return for each key the fewest of its last parts that no other of *keys* ends in."""
     short = {}
     for key in keys:

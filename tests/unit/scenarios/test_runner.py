@@ -5,36 +5,17 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
-from runner_kit import forever, half_known, odd_one_out, pid, squared
+from process_kit import gone, in_group
+from runner_kit import dies, fails_in, forever, half_known, odd_one_out, pid, squared
 
-from models.errors import SimulationError, UnknownNameError
+from models.errors import LostTaskError, UnknownNameError
 from scenarios import cli
 from scenarios.runner import available_cores, run_tasks
 
 ROOT = Path(cli.__file__).parents[1]
-
-
-def alive(process: int) -> bool:
-    try:
-        os.kill(process, 0)
-    except ProcessLookupError:
-        return False
-    stat = Path(f"/proc/{process}/stat")
-    # One that has ended and that nobody has asked about yet counts as gone.
-    return not stat.exists() or stat.read_text().rpartition(")")[2].split()[0] != "Z"
-
-
-def gone(processes: list[int], within_s: float = 10.0) -> bool:
-    until_s = time.monotonic() + within_s
-    while any(alive(process) for process in processes):
-        if time.monotonic() > until_s:
-            return False
-        time.sleep(0.05)
-    return True
 
 
 @pytest.mark.parametrize("jobs", [1, 2, 9])
@@ -60,10 +41,32 @@ def test_each_failure_is_the_outcome_of_its_task_alone() -> None:
     assert "did you mean 'dram'" in str(found[0].error)
     assert "IndexError: list index out of range" in str(found[1].error)
     assert "runner_kit.py:" in str(found[1].error)
-    assert type(found[2].error) is SimulationError
+    assert [type(found[place].error) for place in (1, 2, 3)] == [LostTaskError] * 3
     assert "its process died (signal 9; where memory ran out, fewer --jobs need less)" in str(found[2].error)
     assert "its process died (exit code 7)" in str(found[3].error)
     assert [found[place].value for place in (4, 5)] == [4, 5]
+
+
+def test_a_task_whose_process_died_gets_another_one(tmp_path: Path) -> None:
+    tasks = [(str(tmp_path / name), deaths) for name, deaths in (("a", 1), ("b", 0), ("c", 9))]
+    found = dict(run_tasks(dies, tasks, jobs=2, attempts=2))
+    assert [found[place].value for place in (0, 1)] == [2, 1]
+    assert type(found[2].error) is LostTaskError
+    assert (tmp_path / "c").read_text() == "xx"  # no more than two processes died under it
+    assert not multiprocessing.active_children()
+
+
+def test_a_process_goes_on_after_a_foreseen_error_and_not_after_another(tmp_path: Path) -> None:
+    def processes(errors: list[str]) -> list[int]:
+        tasks = [(error, str(tmp_path)) for error in [*errors, ""]]
+        list(run_tasks(fails_in, [*tasks, *tasks], jobs=2))
+        seen = [int(path.name) for path in tmp_path.iterdir()]
+        for path in tmp_path.iterdir():
+            path.unlink()
+        return seen
+
+    assert len(processes(["foreseen", "foreseen"])) == 2
+    assert len(processes(["another", "another"])) > 2
 
 
 def test_one_process_tells_errors_apart_too() -> None:
@@ -102,6 +105,7 @@ def test_leaving_the_iteration_ends_the_processes() -> None:
 
 BUSY = """
 from scenarios.runner import run_tasks
+from process_kit import gone, in_group
 from runner_kit import forever
 if __name__ == "__main__":
     try:
@@ -138,16 +142,3 @@ def test_no_process_outlives_its_parent(tmp_path: Path, way: str, code: int) -> 
     assert parent.returncode == code
     assert "Traceback" not in err
     assert gone(group)
-
-
-def in_group(group: int) -> list[int]:
-    found = []
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdigit():
-            try:
-                fields = (entry / "stat").read_text().rpartition(")")[2].split()
-            except OSError:
-                continue
-            if int(fields[2]) == group:
-                found.append(int(entry.name))
-    return found

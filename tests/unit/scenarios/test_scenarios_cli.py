@@ -170,7 +170,7 @@ def test_bad_input_is_exit_code_2_and_one_line(small, capsys, arguments, line) -
 @pytest.mark.parametrize(
     "verb",
     [
-        *("", "run", "compare", "mrc", "list", "show"),
+        *("", "run", "compare", "sweep", "mrc", "list", "show"),
         *("trace", "trace info", "trace convert", "trace sample", "trace generate"),
     ],
 )
