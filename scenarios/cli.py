@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from models.errors import InputError, KvTierError
-from scenarios.commands import discovery
+from scenarios.commands import discovery, plan_command
 
 EXIT_FAILED = 1
 EXIT_BAD_INPUT = 2
@@ -165,6 +165,9 @@ def compare(
         plot=plot,
         as_json=json,
     )
+
+
+app.command()(plan_command.plan)
 
 
 @trace_app.command("info")
