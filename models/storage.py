@@ -16,8 +16,8 @@ class DeviceCost:
 
     `duplex` False: reads and writes share one bandwidth (flash channels, a DRAM bus). `stream_bytes_per_s` limits one
     outstanding I/O. `network_*` are None for what sits in the host. A write burst larger than `write_cache_bytes`
-    falls to `sustained_write_bytes_per_s`; both are None where no source gives them. `caveats` lists assumed or
-    unverified figures.
+    falls to `sustained_write_bytes_per_s`; both are None where no source gives them. `drives` counts the drives (or
+    memory modules, or stores) in all of it, `ports` its network ports. `caveats` lists assumed or unverified figures.
     """
 
     name: str
@@ -39,6 +39,8 @@ class DeviceCost:
     price_usd: float | None = None
     price_cny: float | None = None
     power_w: float | None = None
+    drives: int = 1
+    ports: int | None = None
     status: str = "datasheet"
     caveats: tuple[str, ...] = ()
 
@@ -124,6 +126,8 @@ class Device:
             price_usd=_times(count, entry.optional_si("price")),
             price_cny=_times(count, entry.optional_si("price_cny")),
             power_w=_times(count, entry.optional_si("power")),
+            drives=n,
+            ports=None if port is None else count * n_ports,
             status=entry.status,
             caveats=entry.caveats,
         )

@@ -72,8 +72,23 @@ def run(simulation: Simulation, *, progress: Progress | None = None) -> Simulati
             gc.enable()
 
 
-def build(scenario: Scenario) -> Simulation:
-    """Put a scenario's parts together without running them; raises as :func:`simulate` does."""
+class Assembly(NamedTuple):
+    """The parts of a run before there is a clock: what it is made of, and what each part costs."""
+
+    llm: Llm
+    accelerator: Accelerator
+    loads: Loads
+    engines: Engines
+    settings: EngineSettings
+    cost: StepCost | StepTable
+    prefill_s: Callable[[int], float]
+    """Returns the time to compute the first so many tokens of a prompt, nobody beside [s]."""
+    decoding: _Decoding | None
+    topology: Topology
+
+
+def assemble(scenario: Scenario) -> Assembly:
+    """Look a scenario's parts up and wire them; raises as :func:`simulate` does."""
     llm = load_llm(scenario.llm)
     accelerator = load_accelerator(scenario.cluster.accelerator, scenario.changes())
     loads = Loads(scenario)
@@ -83,7 +98,26 @@ def build(scenario: Scenario) -> Simulation:
     prefill_s = partial(prefill_time_s, cost, budget=settings.max_num_batched_tokens, window_tokens=llm.window_tokens)
     engines = Engines(accelerator=accelerator, sizes=sizes, hbm_bytes=hbm_bytes)
     decoding = _decoding(scenario, llm, loads.chunk_tokens)
-    topology = Topology(scenario, engines, prefill_s, decoding and decoding.engines)
+    return Assembly(
+        llm=llm,
+        accelerator=accelerator,
+        loads=loads,
+        engines=engines,
+        settings=settings,
+        cost=cost,
+        prefill_s=prefill_s,
+        decoding=decoding,
+        topology=Topology(scenario, engines, prefill_s, decoding and decoding.engines),
+    )
+
+
+def build(scenario: Scenario, assembly: Assembly | None = None) -> Simulation:
+    """Put a scenario's parts together without running them; raises as :func:`simulate` does.
+
+    *assembly* is that of the same scenario, where it has been made already; it serves one run.
+    """
+    llm, accelerator, loads, engines, settings, cost, _, decoding, topology = assembly or assemble(scenario)
+    sizes = engines.sizes
     clock = Clock()
     network, meter = topology.network(clock)
     pools = topology.pools()

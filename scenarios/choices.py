@@ -50,7 +50,7 @@ def _choice(value: Any) -> Any:
 
 
 def _in_si(name: str, key: str, value: Any) -> Any:
-    dimension = next((dimension for ending, dimension in _QUANTITIES if key.endswith(ending)), None)
+    dimension = dimension_of(key)
     if dimension is None or not isinstance(value, str):
         return value
     try:
@@ -58,6 +58,11 @@ def _in_si(name: str, key: str, value: Any) -> Any:
     except LocatedError as error:
         raise refuse((name, key), error.problem) from None
     return round(number) if dimension == "bytes" else number
+
+
+def dimension_of(parameter: str) -> str | None:
+    """Return the dimension of `models.units` that the name of a policy's parameter says; None: a plain value."""
+    return next((dimension for ending, dimension in _QUANTITIES if parameter.endswith(ending)), None)
 
 
 def _shown(value: Any) -> str:

@@ -11,6 +11,7 @@ import typer
 
 from models.errors import InputError, KvTierError
 from scenarios.commands import discovery
+from scenarios.commands.plan_options import plan
 from scenarios.commands.sweep_options import sweep
 
 EXIT_FAILED = 1
@@ -169,6 +170,7 @@ def compare(
 
 
 app.command()(sweep)
+app.command()(plan)
 
 
 @trace_app.command("info")

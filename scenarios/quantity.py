@@ -1,6 +1,7 @@
 """Field types of a scenario: quantities written as '0.5 TB', '200 Gbit/s' or '10 us', held in SI units."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Annotated, Any
 
 from pydantic import (
@@ -34,6 +35,13 @@ def refuse(path: Sequence[str | int], problem: str) -> PydanticCustomError:
     return PydanticCustomError("cross_check", "{problem}", {"path": list(path), "problem": problem})
 
 
+@dataclass(frozen=True, slots=True)
+class Dimension:
+    """Beside the type of a field: of which dimension of `models.units` its numbers are."""
+
+    name: str
+
+
 def _quantity(dimension: str, *, whole: bool = False) -> Callable[[Any], Any]:
     def parse(value: Any) -> Any:
         if whole and type(value) is int:
@@ -58,11 +66,25 @@ def _as_tuple(value: Any) -> Any:
 
 
 Bytes = Annotated[
-    int, Field(ge=0), BeforeValidator(_quantity("bytes", whole=True)), _json_schema("0.5 TB", "64 GiB", "500000000000")
+    int,
+    Field(ge=0),
+    Dimension("bytes"),
+    BeforeValidator(_quantity("bytes", whole=True)),
+    _json_schema("0.5 TB", "64 GiB", "500000000000"),
 ]
-Seconds = Annotated[float, Field(ge=0), BeforeValidator(_quantity("seconds")), _json_schema("10 us", "2 s", "0.002")]
+Seconds = Annotated[
+    float,
+    Field(ge=0),
+    Dimension("seconds"),
+    BeforeValidator(_quantity("seconds")),
+    _json_schema("10 us", "2 s", "0.002"),
+]
 BytesPerS = Annotated[
-    float, Field(gt=0), BeforeValidator(_quantity("bytes_per_s")), _json_schema("200 Gbit/s", "6.8 GB/s", positive=True)
+    float,
+    Field(gt=0),
+    Dimension("bytes_per_s"),
+    BeforeValidator(_quantity("bytes_per_s")),
+    _json_schema("200 Gbit/s", "6.8 GB/s", positive=True),
 ]
 Names = Annotated[tuple[str, ...], BeforeValidator(_as_tuple)]
 AS_TUPLE = BeforeValidator(_as_tuple)

@@ -19,6 +19,9 @@ _HOST_MEMORY: Final = "ddr5"
 class Links:
     """All links by name, and what each replica calls them.
 
+    ``delivered`` is the share of each link's nominal rate that its rates are; ``nominal`` has nominal rate [B/s] and
+    latency [s] of reads under each key that a scenario may override.
+
     Parameters
     ----------
     scenario, engines, places, parts
@@ -49,6 +52,8 @@ class Links:
         self._parts = parts
         self._used_overrides: set[str] = set()
         self.by_name: dict[str, Link] = {}
+        self.delivered: dict[str, float] = {}
+        self.nominal: dict[str, tuple[float, float]] = {}
         self._latency_s: dict[str, tuple[float, float]] = {}
         self.caveats: dict[str, tuple[str, ...]] = {}
         for replica in range(places.replicas):
@@ -230,7 +235,10 @@ class Links:
             if override.latency is not None:
                 read_latency_s = write_latency_s = override.latency
         self.by_name[link.name] = link
+        self.delivered[link.name] = delivered
         self._latency_s[link.name] = read_latency_s, write_latency_s
+        for key in (family, link.name):
+            self.nominal.setdefault(key, (link.read_bytes_per_s / delivered, read_latency_s))
 
     def _refuse_unused_overrides(self) -> None:
         unused = set(self._scenario.links) - self._used_overrides

@@ -58,10 +58,14 @@ class Paths:
         link = self._links.by_name[medium]
         # The link's rates: they may be the scenario's own.
         device = replace(part.device, read_bytes_per_s=link.read_bytes_per_s, write_bytes_per_s=link.write_bytes_per_s)
-        piece_bytes = self._sizes.held_bytes(part) / self._processes / self._splits / self._sizes.layer_objects
+        piece_bytes = self.piece_bytes(part)
         if direction == READ:
             return device.read_limit_bytes_per_s(piece_bytes)
         return device.write_limit_bytes_per_s(piece_bytes, sustained=sustained)
+
+    def piece_bytes(self, part: Part) -> float:
+        """Return the size of one I/O to a tier's medium [B]."""
+        return self._sizes.held_bytes(part) / self._processes / self._splits / self._sizes.layer_objects
 
     def _host_hop(self, replica: int, direction: int) -> Hop:
         # A copy for each GPU that holds one; what one GPU moves for all of them takes as long, over its own link only.

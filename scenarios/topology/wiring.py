@@ -84,6 +84,20 @@ class Topology:
         """What names the chunks of all prompts."""
         return self._pools.prefixes
 
+    @property
+    def parts(self) -> list[Part]:
+        """The tiers below HBM, fastest first."""
+        return list(self._parts)
+
+    @property
+    def links(self) -> Links:
+        """All links."""
+        return self._links
+
+    def piece_bytes(self, part: Part) -> float:
+        """Return the size of one I/O to a tier's medium [B]."""
+        return self._paths.piece_bytes(part)
+
     def network(self, clock: Clock) -> tuple[FlowNetwork, LinkMeter]:
         """Return the network of all links, and what meters it."""
         links = list(self._links.by_name.values())

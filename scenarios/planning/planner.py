@@ -1,0 +1,245 @@
+"""Sizes a scenario for limits: from what is asked to the answer. The searches themselves are elsewhere."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from models.errors import InputError, ScenarioError
+from scenarios.build import assemble
+from scenarios.loader import load_scenario
+from scenarios.planning.answer import Context, Plan
+from scenarios.planning.free import Quantity, free_quantity
+from scenarios.planning.fronts import design, front
+from scenarios.planning.limits import Limit, figure_names, parse_limits
+from scenarios.planning.margins import Margin, candidates, margins
+from scenarios.planning.money import Money
+from scenarios.planning.prices import Pricing, parse_prices
+from scenarios.planning.searching import Found, search
+from scenarios.planning.trials import Point, Trials, Values
+from scenarios.runner import Report
+from scenarios.schema import Scenario
+
+PRECISION: Final = 0.02
+"""Step from one value that is tried to the next, as a share: how exact an answer is."""
+_FINEST, _COARSEST = 0.001, 0.5
+
+
+def plan(
+    name_or_path: str,
+    *,
+    slo: Sequence[str],
+    solve: Sequence[str],
+    overrides: Sequence[str] = (),
+    trace: str | None = None,
+    seed: int | None = None,
+    prices: Sequence[str] = (),
+    consider: Sequence[str] | None = None,
+    precision: float = PRECISION,
+    pricing: Pricing | None = None,
+    jobs: int | None = None,
+    progress: Report | None = None,
+) -> Plan:
+    """Return the least of some quantities with which a scenario meets limits, and what it takes.
+
+    Parameters
+    ----------
+    name_or_path, overrides, trace, seed
+        As for :func:`scenarios.loader.load_scenario`.
+    slo : sequence of str
+        Limits on figures of a run's summary, such as ``ttft_s.p99<=2``; all have to be kept.
+    solve : sequence of str
+        What is free: ``key``, ``key=low:high`` or ``key=v1,v2``. Without bounds, from a 64th of what the scenario has
+        to 64 times of it, as far as it takes that. Counts are whole; of all else the answer is the next larger of
+        values a *precision* apart.
+    prices : sequence of str
+        Such as ``tiers.fabric.ports=1500 EUR``; they win over those of the catalogue.
+    consider : sequence of str or None
+        Keys that more might be bought of; None: the free ones, memory, drives and replicas. Empty: none.
+    precision : float
+        As above, 0.001 to 0.5.
+    pricing : Pricing or None
+        Prices of parts; None: the catalogue's.
+    jobs : int or None
+        Processes, which no answer depends on; None: as many as there are cores.
+    progress : callable or None
+        Called with None and the number of runs that have ended.
+
+    Raises
+    ------
+    InputError
+        If anything that was written is wrong, before anything runs; or if no run can be made at all.
+    SimulationError
+        If a run fails for a defect.
+    """
+    if not _FINEST <= precision <= _COARSEST:
+        raise InputError(f"--precision is {precision:g}; must be {_FINEST:g} to {_COARSEST:g}")
+    if trace == "-":
+        from sim.traces.standard_input import spooled_input
+
+        trace = str(spooled_input())  # it is read by every run
+
+    def load(values: Values) -> Scenario:
+        own = [f"{key}={value!r}" for key, value in values.items()]
+        return load_scenario(name_or_path, overrides=[*overrides, *own], trace=trace, seed=seed)
+
+    scenario = load({})
+    assembly = assemble(scenario)
+    limits = parse_limits(slo, figure_names(scenario, assembly))
+    if not solve:
+        raise InputError("needs a quantity to solve for; write --solve KEY, such as --solve links.fabric.bandwidth")
+    quantities = [free_quantity(text, scenario, assembly, load, precision=precision) for text in solve]
+    keys = [quantity.key for quantity in quantities]
+    for key in keys:
+        if keys.count(key) > 1:
+            raise ScenarioError(f"--solve {key}", "is free twice")
+    money = Money(load, parse_prices(prices, scenario), *(() if pricing is None else (pricing,)))
+    for key in consider or ():
+        if key not in keys:
+            free_quantity(key, scenario, assembly, load, precision=precision)
+    trials = Trials(load, limits, jobs, progress)
+    return _Planner(scenario, tuple(quantities), trials, money, consider).plan()
+
+
+@dataclass(frozen=True, slots=True)
+class _Planner:
+    scenario: Scenario
+    quantities: tuple[Quantity, ...]
+    trials: Trials
+    money: Money
+    consider: Sequence[str] | None
+
+    def plan(self) -> Plan:
+        found, point = self._one() if len(self.quantities) == 1 else self._several()
+        if point.ran is None:
+            raise InputError(point.error or "no run could be made")
+        tried = tuple(self.trials.points.values())
+        beyond = self._beyond(found, point) if point.meets else {}
+        scenario = self.trials.load(point.values)
+        several = len(self.quantities) > 1
+        measure = self.money.measure(self.quantities) if several else None
+        figure = _front_figure(self.trials.limits)
+        best = [] if measure is None else front(tried, figure, measure.costs)
+        return Plan(
+            name=self.scenario.name,
+            limits=tuple(self.trials.limits),
+            quantities=self.quantities,
+            found=found,
+            point=point,
+            scenario=scenario,
+            beyond=beyond,
+            points=tried,
+            front=tuple(best),
+            front_figure=figure,
+            currency=None if measure is None else measure.currency,
+            unpriced=() if measure is None else measure.unpriced,
+            costs=() if measure is None else tuple(measure.cost(one.values) for one in best),
+            margins=tuple(self._margins(point, scenario)),
+            contexts=tuple(_contexts(point, scenario)),
+            delivered=_delivered(point, scenario),
+            price=self.money.parts(point.values),
+            warnings=tuple(self._warnings(found, point)),
+        )
+
+    def _one(self) -> tuple[dict[str, Found], Point]:
+        quantity = self.quantities[0]
+        key, values = quantity.key, quantity.values
+        found = search(
+            values, quantity.start, lambda places: self.trials.at([{key: values[place]} for place in places])
+        )
+        place = found.best if found.place is None else found.place
+        return {key: found}, self.trials.at([{key: values[place]}])[0]
+
+    def _several(self) -> tuple[dict[str, Found], Point]:
+        measure = self.money.measure(self.quantities)
+        designed = design(self.quantities, self.trials, measure.weigh)
+        if designed.point is not None:
+            return designed.found, designed.point
+        # Of equal shortfalls, the one with most of everything: what else could be missing there?
+        nearest = min(self.trials.points.values(), key=lambda point: (point.shortfall, -measure.weigh(point.values)))
+        return {}, nearest
+
+    def _beyond(self, found: Mapping[str, Found], point: Point) -> dict[str, Point]:
+        """Return by key the point next to the answer that misses a limit."""
+        beyond = {}
+        for quantity in self.quantities:
+            place = found[quantity.key].beyond
+            if place is not None:
+                beyond[quantity.key] = self.trials.at([{**point.values, quantity.key: quantity.values[place]}])[0]
+        return beyond
+
+    def _margins(self, point: Point, scenario: Scenario) -> list[Margin]:
+        keys = self.consider
+        if keys is None:
+            keys = candidates(scenario, assemble(scenario), [quantity.key for quantity in self.quantities])
+        return margins(point, keys, trials=self.trials, scenario=scenario, cost=self.money.step)
+
+    def _warnings(self, found: Mapping[str, Found], point: Point) -> list[str]:
+        said = [text for quantity in self.quantities for text in _search_warnings(quantity, found, point)]
+        summary = {} if point.ran is None else point.ran.summary
+        return said + list(summary.get("warnings", ()))
+
+
+def _search_warnings(quantity: Quantity, found: Mapping[str, Found], point: Point) -> list[str]:
+    """Return what a search found that its answer alone would hide."""
+    result = found.get(quantity.key)
+    if result is None:
+        return []
+    key, text = quantity.key, quantity.text
+    said = []
+    if not result.matters:
+        said.append(f"{key} changes none of these figures between {quantity.range_text}")
+    elif result.place is not None and result.beyond is None:
+        bound = "lower" if result.sense == "least" else "upper"
+        said.append(f"{key}: the answer is the {bound} bound of what was sought, {text(point.values[key])}")
+    if result.place is not None and result.sense == "most":
+        said.append(f"{key}: less is better here, so that the answer is the most that meets the limits")
+    if result.exceptions:
+        own_side = "larger" if result.sense == "least" else "smaller"
+        listed = ", ".join(text(quantity.values[place]) for place in result.exceptions)
+        said.append(
+            f"{key}: not monotone: {listed} would say otherwise than the answer, which is the one from which all "
+            f"{own_side} values that were tried meet the limits"
+        )
+    return said
+
+
+def _front_figure(limits: Sequence[Limit]) -> str:
+    """Return what a front is against: the first limit on a TTFT, else its median."""
+    return next((limit.figure for limit in limits if limit.figure.startswith("ttft_s.")), "ttft_s.p50")
+
+
+def _contexts(point: Point, scenario: Scenario) -> list[Context]:
+    """Return where loading and recomputing break even, in closed form, for the prompts that were served."""
+    assembly = assemble(scenario)
+    sizes = assembly.engines.sizes
+    lengths = {} if point.ran is None else point.ran.needs.prompt_tokens
+    return [
+        Context(
+            name=name,
+            tokens=tokens,
+            kv_bytes=tokens * sizes.chunk_bytes // sizes.chunk_tokens,
+            prefill_s=assembly.prefill_s(tokens),
+        )
+        for name, tokens in lengths.items()
+    ]
+
+
+def _delivered(point: Point, scenario: Scenario) -> dict[str, dict[str, Any]]:
+    """Return by link what is nominal, what of that can be delivered, and what was carried [B/s]."""
+    if point.ran is None:
+        return {}
+    shares = assemble(scenario).topology.links.delivered
+    found = {}
+    for name, link in point.ran.summary["links"].items():
+        found[name] = {
+            "nominal_bytes_per_s": link["read_capacity_bytes_per_s"] / shares[name],
+            "deliverable_bytes_per_s": link["read_capacity_bytes_per_s"],
+            "read_p99_bytes_per_s": link["read_p99_bytes_per_s"],
+            "write_p99_bytes_per_s": link["write_p99_bytes_per_s"],
+            "busy_mean_bytes_per_s": link["busy_mean_bytes_per_s"],
+            "utilisation": link["utilisation"],
+            "busy_utilisation": link["busy_utilisation"],
+        }
+    return found

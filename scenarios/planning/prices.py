@@ -1,0 +1,141 @@
+"""What a scenario costs, as far as prices are known. Invents none, and changes no currency into another."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter, defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Final, Protocol
+
+from models.accelerator import load_accelerator
+from models.errors import ScenarioError
+from models.units import parse_quantity
+from scenarios.build import Assembly
+from scenarios.planning.keys import Kind, Number, kind_of
+from scenarios.schema import Scenario
+
+_PRICE: Final = re.compile(r"(?P<amount>[0-9][0-9_]*(?:\.[0-9]+)?)\s*(?P<currency>[A-Z]{3})(?:\s+per\s+(?P<per>.+))?")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cost:
+    """What is known of the price of a scenario.
+
+    Parameters
+    ----------
+    amounts : dict
+        By currency.
+    lines : tuple of str
+        What makes them up.
+    missing : tuple of str
+        Parts without a price.
+    """
+
+    amounts: dict[str, float] = field(default_factory=dict)
+    lines: tuple[str, ...] = ()
+    missing: tuple[str, ...] = ()
+
+
+class Pricing(Protocol):
+    """Knows what scenarios cost."""
+
+    def cost(self, scenario: Scenario, assembly: Assembly) -> Cost:
+        """Return the price of all parts, and which have none."""
+        ...
+
+
+class CataloguePrices:
+    """Prices of accelerators and storage devices as the catalogue has them; of what it has none for, says so."""
+
+    def cost(self, scenario: Scenario, assembly: Assembly) -> Cost:
+        """Return the price of all parts, and which have none."""
+        amounts: defaultdict[str, float] = defaultdict(float)
+        lines: list[str] = []
+        missing: list[str] = []
+
+        def add(what: str, count: int, prices: dict[str, float | None]) -> None:
+            known = {currency: price for currency, price in prices.items() if price is not None}
+            for currency, price in known.items():
+                amounts[currency] += count * price
+                lines.append(f"{count} x {what} at {price:,.0f} {currency}")
+            if not known:
+                missing.append(what)
+
+        for name, count in _accelerators(scenario, assembly).items():
+            add(name, count, {"USD": load_accelerator(name).price_usd})
+        for part in assembly.topology.parts:
+            if not part.is_page_cache:
+                places = len(assembly.topology.pools()[part.name])
+                add(part.device.name, places, {"USD": part.device.price_usd, "CNY": part.device.price_cny})
+        links = {"nic": scenario.cluster.nic, "switch": scenario.cluster.switch}
+        missing += [entry for name, entry in links.items() if entry and name in assembly.topology.links.nominal]
+        return Cost(amounts=dict(amounts), lines=tuple(lines), missing=tuple(dict.fromkeys(missing)))
+
+
+def _accelerators(scenario: Scenario, assembly: Assembly) -> Counter[str]:
+    cluster = scenario.cluster
+    found = Counter({cluster.accelerator: assembly.engines.sizes.workers * cluster.replicas})
+    if cluster.decode is not None and assembly.decoding is not None:
+        decoding = cluster.decoding()
+        found[decoding.accelerator] += assembly.decoding.engines.sizes.workers * decoding.replicas
+    return found
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UnitPrice:
+    """What one unit of a quantity costs, as the user says: *amount* of *currency* for *per* of it (SI units)."""
+
+    key: str
+    amount: float
+    currency: str
+    per: float
+
+    def of(self, value: Number) -> float:
+        """Return the price of so much of it."""
+        return self.amount * value / self.per
+
+    def __str__(self) -> str:
+        return f"{self.key} at {self.amount:,g} {self.currency} for each {self.per:,g}"
+
+
+def parse_prices(texts: Sequence[str], scenario: Scenario) -> dict[str, UnitPrice]:
+    """Return by key the prices that *texts* say: ``KEY=AMOUNT CURRENCY [per QUANTITY]``, one unit unless said.
+
+    Raises
+    ------
+    InputError
+        If one cannot be read, its key is no quantity, or currencies differ, since nothing here knows a rate.
+    """
+    found: dict[str, UnitPrice] = {}
+    for text in texts:
+        key, _, price = text.partition("=")
+        key, where = key.strip(), f"--price {text}"
+        parts = _PRICE.fullmatch(price.strip())
+        if parts is None:
+            raise ScenarioError(where, "must be KEY=AMOUNT CURRENCY [per QUANTITY], such as '500 EUR per TB'")
+        if key in found:
+            raise ScenarioError(where, f"{key} has two prices")
+        kind = kind_of(key, scenario, where)
+        found[key] = UnitPrice(
+            key=key,
+            amount=float(parts["amount"]),
+            currency=parts["currency"],
+            per=_per(parts["per"], kind, where),
+        )
+        if len({price.currency for price in found.values()}) > 1:
+            raise ScenarioError(where, "prices must be of one currency: kvtier knows no rates of exchange")
+    return found
+
+
+def _per(text: str | None, kind: Kind, where: str) -> float:
+    if text is None:
+        if kind.dimension is not None:
+            raise ScenarioError(where, "needs a unit, such as '500 EUR per TB'")
+        return 1.0
+    if not text[0].isdigit():
+        text = f"1 {text}"
+    value = parse_quantity(text, kind.dimension or "number", where)
+    if value <= 0.0:
+        raise ScenarioError(where, "a price is per more than 0")
+    return value

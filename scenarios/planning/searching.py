@@ -1,0 +1,203 @@
+"""Finds the least of ascending values that is good enough, by bisection in log space. Knows nothing of simulations.
+
+Two values are asked for at a time, a third and two thirds of the way by ratio: hardly more than halving asks for, and
+both can be tried at once. What is asked for does not depend on who can try how many.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import Final, Literal, Protocol
+
+# How far around the start is looked for a change from missed to kept, round by round, until the bounds.
+_GROWTH: Final = (4.0, 32.0, math.inf)
+# The last look: so much beyond the answer, where a figure that wobbles might be good enough again.
+_BEYOND: Final = 0.1
+# A figure that differs by less at both ends tells nothing of which side is better: it may be noise.
+_FLAT: Final = 0.05
+
+
+class Verdict(Protocol):
+    """What became of a value."""
+
+    @property
+    def meets(self) -> bool:
+        """Whether it is good enough."""
+        ...
+
+    @property
+    def shortfall(self) -> float:
+        """How far it is from good enough: less is better."""
+        ...
+
+
+Judge = Callable[[Sequence[int]], Sequence[Verdict]]
+"""Tries the values at these places, all at once if it can, and returns what became of each."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Found:
+    """What was found.
+
+    Parameters
+    ----------
+    place : int or None
+        Of the answer; None where no value that was tried is good enough.
+    beyond : int or None
+        Of the next value on the side where it is no longer good enough; None where the bounds end there.
+    sense : str
+        ``least``: what is larger is good enough too. ``most``: what is smaller is.
+    best : int
+        Nearest to good enough: the bound that the shortfall falls towards, unless it is clearly less elsewhere.
+    exceptions : tuple of int
+        Places that say otherwise than ``sense``: good enough beyond the answer, or not good enough on its own side.
+    matters : bool
+        Whether the values change anything at all.
+    """
+
+    place: int | None
+    beyond: int | None
+    sense: Literal["least", "most"]
+    best: int
+    exceptions: tuple[int, ...]
+    matters: bool
+
+
+def search(values: Sequence[float], start: int, judge: Judge) -> Found:
+    """Return the least of *values* that is good enough with all larger ones that were tried, or the most.
+
+    From *start* both ways, farther each time, until good enough changes to not good enough; between these in thirds
+    until they are neighbours; then once a tenth beyond the answer. Where what is good enough changes more than once,
+    the answer is the safe one: nothing that was tried on its own side is not good enough.
+
+    Parameters
+    ----------
+    values : sequence of float
+        Ascending, above 0.
+    start : int
+        Place of the value that is tried first.
+    judge : callable
+        Called with places that have not been tried yet.
+    """
+    search_ = _Search(values, judge)
+    search_.tried([start])
+    search_.grow(start)
+    while (gap := search_.gap()) is not None and gap[1] - gap[0] > 1:
+        search_.tried(search_.thirds(*gap))
+    search_.look_beyond()
+    return search_.found()
+
+
+@dataclass(slots=True)
+class _Search:
+    values: Sequence[float]
+    judge: Judge
+    verdicts: dict[int, Verdict] = field(default_factory=dict)
+
+    def tried(self, places: Sequence[int]) -> None:
+        """Try the places that have not been tried."""
+        new = [place for place in dict.fromkeys(places) if place not in self.verdicts]
+        if new:
+            self.verdicts |= dict(zip(new, self.judge(new), strict=True))
+
+    def grow(self, start: int) -> None:
+        """Look farther and farther, on the side where something may change, until it has and the end is good enough."""
+        for factor in _GROWTH:
+            end = max(self.verdicts) if self._sense() == "least" else min(self.verdicts)
+            if self._changes() and self.verdicts[end].meets:
+                return
+            down, up = self._sides()
+            low, high = self._near(self.values[start] / factor), self._near(self.values[start] * factor)
+            self.tried([place for place, wanted in ((low, down), (high, up)) if wanted])
+
+    def gap(self) -> tuple[int, int] | None:
+        """Return the neighbours among what was tried between which the answer lies, None where it is at a bound."""
+        changes = self._changes()
+        if not changes:
+            return None
+        return changes[-1] if self._sense() == "least" else changes[0]
+
+    def thirds(self, low: int, high: int) -> list[int]:
+        """Return the places a third and two thirds from one value to another, by ratio."""
+        ratio = self.values[high] / self.values[low]
+        wanted = [self._near(self.values[low] * ratio**share) for share in (1 / 3, 2 / 3)]
+        return [min(max(place, low + 1), high - 1) for place in wanted]
+
+    def look_beyond(self) -> None:
+        """Try the value a tenth beyond the answer, which ought not to be good enough."""
+        gap = self.gap()
+        if gap is None:
+            return
+        low, high = gap
+        least = self._sense() == "least"
+        place = self._near(self.values[high] * (1 - _BEYOND) if least else self.values[low] / (1 - _BEYOND))
+        if not low <= place <= high:
+            self.tried([place])
+
+    def found(self) -> Found:
+        """Return what the values tried say."""
+        sense, gap = self._sense(), self.gap()
+        place: int | None = None
+        beyond: int | None = None
+        if gap is not None:
+            beyond, place = gap if sense == "least" else gap[::-1]
+        elif next(iter(self.verdicts.values())).meets:
+            place = min(self.verdicts) if sense == "least" else max(self.verdicts)
+        return Found(
+            place=place,
+            beyond=beyond,
+            sense=sense,
+            best=self._best(sense),
+            exceptions=self._exceptions(place, sense),
+            matters=len({verdict.shortfall for verdict in self.verdicts.values()}) > 1 or len(self.verdicts) == 1,
+        )
+
+    def _best(self, sense: str) -> int:
+        end = max(self.verdicts) if sense == "least" else min(self.verdicts)
+        least = min(self.verdicts, key=lambda place: self.verdicts[place].shortfall)
+        return least if _differ(self.verdicts[end], self.verdicts[least]) else end
+
+    def _exceptions(self, place: int | None, sense: str) -> tuple[int, ...]:
+        if place is None:
+            return ()
+        least = sense == "least"
+        expected = {at: at >= place if least else at <= place for at in sorted(self.verdicts)}
+        return tuple(at for at, meets in expected.items() if self.verdicts[at].meets != meets)
+
+    def _changes(self) -> list[tuple[int, int]]:
+        """Return neighbours among what was tried of which one is good enough; those that fit the sense."""
+        ordered = sorted(self.verdicts)
+        pairs = [pair for pair in pairwise(ordered) if self.verdicts[pair[0]].meets != self.verdicts[pair[1]].meets]
+        upper_meets = self._sense() == "least"
+        return [pair for pair in pairs if self.verdicts[pair[1]].meets == upper_meets]
+
+    def _sense(self) -> Literal["least", "most"]:
+        """Return whether more is better, going by the outermost of what was tried; where both are alike, it is."""
+        low, high = self.verdicts[min(self.verdicts)], self.verdicts[max(self.verdicts)]
+        if low.meets != high.meets:
+            return "least" if high.meets else "most"
+        return "most" if _differ(low, high) and low.shortfall < high.shortfall else "least"
+
+    def _sides(self) -> tuple[bool, bool]:
+        """Return on which sides something may change: down, up."""
+        low, high = self.verdicts[min(self.verdicts)], self.verdicts[max(self.verdicts)]
+        if not _differ(low, high):
+            return True, True
+        more_is_better = high.shortfall < low.shortfall
+        return more_is_better == low.meets, more_is_better != high.meets
+
+    def _near(self, value: float) -> int:
+        """Return the place of the value nearest to *value*, by ratio."""
+        if value <= 0.0:
+            return 0
+        if value == math.inf:
+            return len(self.values) - 1
+        return min(range(len(self.values)), key=lambda place: abs(math.log(self.values[place] / value)))
+
+
+def _differ(one: Verdict, other: Verdict) -> bool:
+    """Whether two shortfalls are clearly apart."""
+    return one.shortfall != other.shortfall and abs(one.shortfall - other.shortfall) > _FLAT
