@@ -51,11 +51,10 @@ def symmetric_root(correlation: Floats) -> Floats:
     return np.asarray((vectors * np.sqrt(np.clip(values, 0.0, None))) @ vectors.T, dtype=np.float64)
 
 
-def student(count: int, degrees_of_freedom: float) -> Floats:
-    """Return *count* values of Student's t in the middles of as many equal shares of its probability."""
+def student(probability: Floats, degrees_of_freedom: float) -> Floats:
+    """Return what Student's t stays below with a *probability*; infinite degrees of freedom are the normal."""
     from scipy.special import ndtri, stdtrit
 
-    middles = (np.arange(count) + 0.5) / count
     if np.isinf(degrees_of_freedom):
-        return np.asarray(ndtri(middles), dtype=np.float64)
-    return np.asarray(stdtrit(degrees_of_freedom, middles), dtype=np.float64)
+        return np.asarray(ndtri(probability), dtype=np.float64)
+    return np.asarray(stdtrit(degrees_of_freedom, probability), dtype=np.float64)

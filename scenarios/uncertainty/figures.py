@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
@@ -10,12 +11,12 @@ import numpy as np
 
 from scenarios.uncertainty.draws import student
 from scenarios.uncertainty.fit import ModelError
-from sim.arrays import Floats
+from sim.arrays import Floats, Ints
 
 _LEFT_OUT: Final = frozenset({"engine", "warnings", "bottleneck", "percentile_rule", "slo.limits"})
 """What says nothing of the machine that is simulated: engine is about the simulator."""
-_MIXED: Final = 64
-"""Pairs of a seed and an error of the model that each draw is shown with."""
+_PAIRS, _LEAST_PAIRS, _MOST_PAIRS = 1 << 17, 16, 64
+"""Pairs of a seed and an error of the model: in all, and the least and most that each draw is shown with."""
 _MOST_RATIO: Final = 3.0
 """Figures that differ by more than this from run to run are not scaled but shifted: a factor of a figure near nothing
 would say nothing of one that is not."""
@@ -97,18 +98,12 @@ class Combined:
         return np.log(values) if self.is_scaled else values
 
     def samples(self) -> Floats:
-        """Return what a single measurement may be, all equally likely: each draw with 64 pairs of seed and error.
-
-        A draw has the error of the model from the middles of 64 equal shares of its probability, each with a seed; the
-        pairs are mixed anew for each draw, always in the same way.
-        """
-        random = np.random.default_rng([_STREAM, self.drawn.size])
-        errors = student(_MIXED, self.error.degrees_of_freedom) * self.error.sd * error_exponent(self.name)
-        places = random.permuted(np.tile(np.arange(_MIXED), (self.drawn.size, 1)), axis=1)
-        seeded, base = self.seeded[places % self.seeded.size], self.seeded[0]
+        """Return what a single measurement may be, all equally likely: each draw with pairs of a seed and an error."""
+        units, seed_of = _pairs(self.drawn.size, self.seeded.size, self.error.degrees_of_freedom)
+        seeded, base = self.seeded[seed_of], self.seeded[0]
         drawn = self.drawn[:, None]
         known = drawn * (seeded / base) if self.is_scaled else drawn + (seeded - base)
-        found: Floats = (known * np.exp(errors)[None, :]).ravel()
+        found: Floats = (known * np.exp(units * self.error.sd * error_exponent(self.name))).ravel()
         if min(self.drawn.min(), self.seeded.min()) >= 0.0:
             found = np.maximum(found, 0.0)
         return np.minimum(found, 1.0) if _is_share(self.name) else found
@@ -118,3 +113,18 @@ class Combined:
         found = self.samples()
         ends = np.quantile(found, list(_QUANTILES.values()))
         return {"mean": float(found.mean()), **{key: float(end) for key, end in zip(_QUANTILES, ends, strict=True)}}
+
+
+@functools.lru_cache(maxsize=4)
+def _pairs(draws: int, seeds: int, degrees_of_freedom: float) -> tuple[Floats, Ints]:
+    """Return for each draw its errors, in standard deviations, and the seed that goes with each.
+
+    The errors of a draw lie one in each of equal shares of their probability, those of all draws at other places in
+    them, and each draw has every seed about as often; what goes with what is mixed, always in the same way.
+    """
+    random = np.random.default_rng([_STREAM, draws, seeds])
+    count = max(_LEAST_PAIRS, min(_MOST_PAIRS, _PAIRS // draws))
+    within = (random.permutation(draws) + 0.5) / draws
+    errors = student((np.arange(count)[None, :] + within[:, None]) / count, degrees_of_freedom)
+    places: Ints = random.permuted(np.tile(np.arange(count), (draws, 1)), axis=1) % seeds
+    return errors, places

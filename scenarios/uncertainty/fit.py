@@ -115,14 +115,17 @@ def _parameter(said: Any, where: str) -> FittedParameter:
     spread = keys.get("spread", 0.0)
     if not isinstance(spread, int | float) or not 0.0 <= spread < inf:
         raise ScenarioError(f"{where}.spread", f"is {spread!r}; must be a number, at least 0")
-    low, high = -inf, inf
-    if isinstance(keys.get("bounds"), str):
-        ends = keys["bounds"].split(" to ")
-        if len(ends) != 2:
-            raise ScenarioError(f"{where}.bounds", f"is {keys['bounds']!r}; must be like '0.02 to 3 s'")
-        low, high = (_number(end, f"{where}.bounds")[0] for end in ends)
+    low, high = _bounds(keys["bounds"], unit, f"{where}.bounds") if "bounds" in keys else (-inf, inf)
     transform = str(keys.get("transform", "log"))
     return FittedParameter(value=value, unit=unit, spread=float(spread), low=low, high=high, transform=transform)
+
+
+def _bounds(said: Any, unit: str, where: str) -> tuple[float, float]:
+    """Return both ends of '0.02 to 3 s', which are in the unit of the value."""
+    ends = [_number(end, where) for end in str(said).split(" to ")]
+    if len(ends) != 2 or any(own not in {"", unit} for _, own in ends):
+        raise ScenarioError(where, f"is {said!r}; must be like '{f'0.02 to 3 {unit}'.strip()}', in the value's unit")
+    return ends[0][0], ends[1][0]
 
 
 def _number(said: Any, where: str) -> tuple[float, str]:

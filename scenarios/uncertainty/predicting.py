@@ -195,7 +195,7 @@ def _model_error(fit: Fit | None) -> ModelError:
 
 
 @dataclass(frozen=True, slots=True)
-class _Ran:
+class Ran:
     """What is kept of a run."""
 
     figures: dict[str, float]
@@ -221,7 +221,7 @@ def _tasks(scenario: Scenario, sources: Sources, x: Floats) -> Iterator[tuple[st
 _SIDES: Final = (("- 1 sd", -1.0), ("+ 1 sd", 1.0))
 
 
-def _swings(sources: Sources, ran: Mapping[str, _Ran]) -> Iterator[tuple[dict[str, float], dict[str, float]]]:
+def _swings(sources: Sources, ran: Mapping[str, Ran]) -> Iterator[tuple[dict[str, float], dict[str, float]]]:
     for number in sources.uncertain:
         low, high = (ran.get(f"{number.key} {label}") for label, _ in _SIDES)
         yield ({} if low is None else low.figures), ({} if high is None else high.figures)
@@ -229,11 +229,11 @@ def _swings(sources: Sources, ran: Mapping[str, _Ran]) -> Iterator[tuple[dict[st
 
 def _run_all(
     tasks: Mapping[str, Scenario], jobs: int | None, progress: Report | None
-) -> tuple[dict[str, _Ran], list[dict[str, str]]]:
+) -> tuple[dict[str, Ran], list[dict[str, str]]]:
     labels = list(tasks)
-    found: dict[int, _Ran] = {}
+    found: dict[int, Ran] = {}
     errors: dict[int, KvTierError] = {}
-    with closing(run_tasks(_run, list(tasks.values()), jobs=jobs, progress=progress)) as ended:
+    with closing(run_tasks(simulate_figures, list(tasks.values()), jobs=jobs, progress=progress)) as ended:
         for index, outcome in ended:
             if outcome.value is not None:
                 found[index] = outcome.value
@@ -246,8 +246,9 @@ def _run_all(
     return ran, failed
 
 
-def _run(scenario: Scenario, report: Report) -> _Ran:
+def simulate_figures(scenario: Scenario, report: Report) -> Ran:
+    """Run one draw and return what is kept of it."""
     from scenarios.build import simulate
 
     result = simulate(scenario, progress=report)
-    return _Ran(figures_of(result.summary_values), reach_of(scenario, result))
+    return Ran(figures_of(result.summary_values), reach_of(scenario, result))

@@ -210,8 +210,8 @@ def _fitted(scenario: Scenario, fit: Fit, used: Mapping[str, Entry]) -> Iterator
 def _fitted_figure(parameter: FittedParameter, entry: Entry | None, name: str) -> tuple[float, str, float] | None:
     """Return value, unit and scale of a fitted figure; None where the run does not use it, or has another value."""
     figure = None if entry is None else entry.figures.get(name)
-    if entry is None or figure is None:
-        return None
+    if entry is None or figure is None or (figure.spread or 0.0) != parameter.spread:
+        return None  # not used, or of a spread that the scenario states
     dimension = KINDS[entry.kind].dimensions[name]
     theirs = parse_quantity(f"{parameter.value!r} {parameter.unit}".strip(), dimension)
     if not isclose(entry.si(name), theirs, rel_tol=_SAME):

@@ -13,7 +13,7 @@ from typing import Final
 
 import numpy as np
 
-from sim.arrays import Floats, Ints
+from sim.arrays import Floats
 
 _ENOUGH: Final = 1e-10
 """Share of the variance below which nothing is left to explain but rounding."""
@@ -47,7 +47,7 @@ def fit_quadratic(x: Floats, y: Floats) -> Quadratic:
     """Return a quadratic of few terms through *y* at *x*, a row a draw.
 
     Terms are added while each explains more than chance among so many would: the extended BIC (Chen and Chen 2008,
-    Biometrika 95, 759, gamma 1). Squares and products come into question for inputs that are in already.
+    Biometrika 95, 759, gamma 1). Products come into question with inputs that are in already.
     """
     size = x.shape[1]
     terms: tuple[Term, ...] = ()
@@ -59,8 +59,7 @@ def fit_quadratic(x: Floats, y: Floats) -> Quadratic:
         if not candidates:
             break
         term, after = _strongest(x, y, terms, candidates)
-        candidate_count = size + len(terms) * (len(terms) + 1) // 2
-        now = _criterion(max(after, _ENOUGH * total), len(y), len(terms) + 1, candidate_count)
+        now = _criterion(max(after, _ENOUGH * total), len(y), len(terms) + 1, len(candidates))
         if now >= best:
             break
         terms, left, best = (*terms, term), after, now
@@ -116,9 +115,9 @@ def _criterion(left: float, draws: int, terms: int, candidates: int) -> float:
 
 
 def _candidates(size: int, terms: tuple[Term, ...]) -> list[Term]:
-    inside: Ints = np.unique([i for term in terms for i in term]).astype(np.int64)
-    pairs = [(int(a), int(b)) for at, a in enumerate(inside) for b in inside[at:]]
-    return [term for term in [*((i,) for i in range(size)), *pairs] if term not in terms]
+    inside = {i for term in terms for i in term}
+    products = {(min(i, j), max(i, j)) for i in inside for j in range(size)} | {(i, i) for i in range(size)}
+    return [term for term in [*((i,) for i in range(size)), *sorted(products)] if term not in terms]
 
 
 def _strongest(x: Floats, y: Floats, terms: tuple[Term, ...], candidates: list[Term]) -> tuple[Term, float]:
