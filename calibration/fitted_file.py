@@ -6,6 +6,7 @@ from typing import Any, Final
 
 import yaml
 
+from calibration.calibrated_range import calibrated_range
 from calibration.fitting import Fitted
 
 _DIGITS: Final = 5
@@ -16,7 +17,7 @@ def fitted_document(fitted: Fitted, *, command: str, date: str) -> dict[str, Any
     """Return the document of a fit: plain values, ready for YAML and JSON.
 
     Spreads and covariance are those of logarithms, except for parameters with ``transform: linear``, whose are in
-    their unit.
+    their unit. Runs each scenario once, for what the fit reaches over.
     """
     plan = fitted.plan
     parameters: dict[str, Any] = {}
@@ -54,10 +55,13 @@ def fitted_document(fitted: Fitted, *, command: str, date: str) -> dict[str, Any
             "worst_abs_error": _rounded(float(abs(errors).max())),
             "left_out_mean_abs_error": _rounded(float(abs(left_out).mean())),
             "left_out_worst_abs_error": _rounded(float(abs(left_out).max())),
+            "scatter": _rounded(fitted.scatter),
+            "degrees_of_freedom": _rounded(fitted.degrees_of_freedom),
             "chi_square": _rounded(float((fitted.residuals**2).sum())),
             "directions_held_by_data": int((fitted.singular_values > 1.0).sum()),
             "singular_values": [_rounded(float(value)) for value in fitted.singular_values],
         },
+        "calibrated_range": calibrated_range(fitted),
         "parameters": parameters,
         "covariance": {"order": list(parameters), "matrix": covariance},
         "rows": [row.id for row in plan.rows],

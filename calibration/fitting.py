@@ -77,10 +77,29 @@ class Fitted:
 
         With the leverage h of a row, its residual e becomes e / (1 - h) (Allen's PRESS).
         """
-        spread = self.jacobian @ self.covariance_x
-        leverage = np.einsum("ij,ij->i", spread, self.jacobian)
+        leverage = self._leverage
         noise = np.array([self.plan.noise_of(row) for row in self.plan.rows])
         return np.asarray(np.expm1(self.residuals / (1.0 - leverage) * noise), dtype=np.float64)
+
+    @property
+    def scatter(self) -> float:
+        """Standard deviation of log(measured / simulated) beside what the parameters' own uncertainty explains.
+
+        The mean of e^2 / (1 - h): a left-out error times the residual of the same row. The left-out error itself holds
+        what the fit without the row would not know of the parameters, which is drawn apart.
+        """
+        noise = np.array([self.plan.noise_of(row) for row in self.plan.rows])
+        return float(np.sqrt(np.mean((self.residuals * noise) ** 2 / (1.0 - self._leverage))))
+
+    @property
+    def degrees_of_freedom(self) -> float:
+        """Rows, less those that the parameters take up: the sum of the leverages."""
+        return float(len(self.plan.rows) - self._leverage.sum())
+
+    @property
+    def _leverage(self) -> Floats:
+        spread = self.jacobian @ self.covariance_x
+        return np.asarray(np.einsum("ij,ij->i", spread, self.jacobian), dtype=np.float64)
 
     @property
     def singular_values(self) -> Floats:

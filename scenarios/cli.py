@@ -91,6 +91,17 @@ def run(
         ),
     ] = None,
     seed: Annotated[int | None, typer.Option(min=0, help="Seed of everything random.")] = None,
+    uncertainty: Annotated[
+        int | None,
+        typer.Option(
+            metavar="N",
+            help="Run also with N sets of parameters, drawn from what is known of them: intervals of every figure and "
+            "what drives them. A power of two; 128 is a good start.",
+        ),
+    ] = None,
+    jobs: Annotated[
+        int | None, typer.Option(min=1, help="Processes for --uncertainty; as many as there are cores unless given.")
+    ] = None,
     out: Annotated[
         str | None, typer.Option(metavar="DIR", help="Save tables (Parquet), summary and scenario here.")
     ] = None,
@@ -108,6 +119,8 @@ def run(
         overrides=overrides or [],
         skip_bad_lines=skip_bad_lines,
         seed=seed,
+        uncertainty=uncertainty,
+        jobs=jobs,
         out=out,
         as_json=json,
     )

@@ -15,7 +15,7 @@ from scenarios.profiles import with_stack
 from scenarios.schema import Scenario
 
 # Values that may name a file beside the scenario.
-_PATH_KEYS = frozenset({"llm", "accelerator", "host_link", "nic", "switch", "transport", "device"})
+_PATH_KEYS = frozenset({"llm", "accelerator", "host_link", "nic", "switch", "transport", "device", "parameters"})
 _SECTIONS = frozenset({"engine", "transfer", "links", "run"})
 FILE_KEYS = frozenset({"trace", "step_times"})
 

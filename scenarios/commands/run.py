@@ -5,6 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from models.errors import InputError
 from models.units import format_bytes, format_rate, format_seconds
 from scenarios.commands.progress import Progress
 from scenarios.commands.tables import print_json, print_pairs, print_table
@@ -26,10 +27,19 @@ def run_scenario(
     overrides: Sequence[str],
     skip_bad_lines: bool,
     seed: int | None,
+    uncertainty: int | None,
+    jobs: int | None,
     out: str | None,
     as_json: bool,
 ) -> None:
     """Simulate a scenario and print its summary; warnings and progress go to stderr. Raises KvTierError."""
+    if uncertainty is not None:
+        from scenarios.uncertainty.draws import check_draws
+
+        check_draws(uncertainty, "--uncertainty")
+        trace = _kept(trace)
+    elif jobs is not None:
+        raise InputError("--jobs is for --uncertainty: a single run takes one process")
     scenario = load_scenario(name_or_path, overrides=overrides, trace=trace, skip_bad_lines=skip_bad_lines, seed=seed)
     from scenarios.build import simulate
     from sim.results.files import refuse_foreign
@@ -39,6 +49,12 @@ def run_scenario(
 
     with Progress(scenario.name) as progress:
         result = simulate(scenario, progress=progress)
+    prediction = None
+    if uncertainty is not None:
+        from scenarios.commands.uncertainty import predict_scenario
+
+        prediction = predict_scenario(scenario, uncertainty, jobs=jobs)
+        result.summary_values["uncertainty"] = prediction.to_dict()
     summary = result.summary()
     for warning in summary["warnings"]:
         sys.stderr.write(f"kvtier: warning: {warning}\n")
@@ -47,9 +63,22 @@ def run_scenario(
         print_json(summary)
     else:
         _print_summary(scenario.name, summary)
+        if prediction is not None:
+            from scenarios.commands.uncertainty import print_prediction
+
+            print_prediction(summary)
     if out is not None:
         result.save(out)
         sys.stderr.write(f"kvtier: saved to {out}\n")
+
+
+def _kept(trace: str | None) -> str | None:
+    """Return a trace that other processes can read too: what comes over standard input is kept in a file."""
+    if trace != "-":
+        return trace
+    from sim.traces.standard_input import spooled_input
+
+    return str(spooled_input())
 
 
 def _print_summary(name: str, summary: Mapping[str, Any]) -> None:

@@ -12,7 +12,7 @@ from scenarios.schema import Scenario
 from scenarios.topology.parts import Engines, Part, Places
 from sim.transfers.flows import READ, WRITE, Hop, Link
 
-_HOST_MEMORY: Final = "ddr5"
+HOST_MEMORY: Final = "ddr5"
 """What bounce buffers live in where the scenario has no memory tier."""
 
 
@@ -206,7 +206,7 @@ class Links:
         between_devices = any(part.writes == "at-eviction" for part in self._parts[1:])
         if not between_devices and all(part.spec.gds for part in self._parts):
             return
-        memory = load_device(_HOST_MEMORY, self._changes).configure()
+        memory = load_device(HOST_MEMORY, self._changes).configure()
         link = Link(self.memory(replica), memory.read_bytes_per_s, memory.write_bytes_per_s, memory.duplex)
         self._add(link, "host-memory", 0.0, 0.0)
 
