@@ -11,6 +11,7 @@ import typer
 
 from models.errors import InputError, KvTierError
 from scenarios.commands import discovery
+from scenarios.commands.gate_options import gate
 from scenarios.commands.plan_options import plan
 from scenarios.commands.sweep_options import sweep
 
@@ -184,6 +185,7 @@ def compare(
 
 app.command()(sweep)
 app.command()(plan)
+app.command()(gate)
 
 
 @trace_app.command("info")

@@ -21,18 +21,16 @@ hash of kvtier's source) and ``versions``.
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
-from uuid import uuid4
 
 from models.errors import InputError
 from scenarios.sweeping.identity import code_fingerprint
 from scenarios.sweeping.journal import Ran
 from scenarios.sweeping.points import Point
 from scenarios.sweeping.units import unit_of
+from scenarios.whole_files import write_whole
 from sim.results.result import versions
 
 FORMAT: Final = "kvtier sweep"
@@ -114,18 +112,7 @@ def write_table(table: Any, path: Path) -> None:
     """Write a table to *path*, whole or not at all; raises InputError where that cannot be."""
     import pyarrow.parquet as pq
 
-    fresh = path.with_name(f".{path.name}.{uuid4().hex}")
-    try:
-        with fresh.open("wb") as file:
-            pq.write_table(table, file)
-            file.flush()
-            os.fsync(file.fileno())  # before the rename: no power cut may leave the new name with no content
-        fresh.replace(path)
-    except OSError as error:
-        raise InputError(f"{path}: cannot be written: {error.strerror or error}") from error
-    finally:
-        with suppress(OSError):
-            fresh.unlink(missing_ok=True)
+    write_whole(path, lambda file: pq.write_table(table, file))
 
 
 def read_table(path: Path) -> Any:

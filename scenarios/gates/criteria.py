@@ -1,0 +1,176 @@
+"""What a gate asks for: a YAML file of checks with their bounds."""
+
+from __future__ import annotations
+
+from importlib import resources
+from importlib.resources.abc import Traversable
+from math import inf
+from pathlib import Path
+from typing import Annotated, Any, Final, Literal
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
+
+from models.errors import InputError, LocatedError, UnknownNameError
+from models.units import parse_quantity
+from models.yaml_files import read_mapping
+
+Measure = Literal["baseline", "candidate", "reduction", "increase", "baseline-spread", "candidate-spread"]
+"""What of a figure is held against the bounds.
+
+The figure of one side; by which share the candidate is below (``reduction``) or above (``increase``) the baseline; or
+the range of one side's repeats over their median.
+"""
+SHARES: Final = ("reduction", "increase", "baseline-spread", "candidate-spread")
+_POINT: Final = "{point}"
+
+
+class GateError(LocatedError):
+    """A file of gates, or the evidence for them, is wrong."""
+
+
+def _share(value: Any) -> Any:
+    return _as_number(value, "number")
+
+
+def _as_number(value: Any, *dimensions: str) -> Any:
+    if value is None or not isinstance(value, str | int | float) or isinstance(value, bool):
+        return value
+    for dimension in dimensions:
+        try:
+            return parse_quantity(value, dimension)
+        except InputError:
+            continue
+    raise ValueError(f"'{value}' is no share, number, time, rate or size")
+
+
+def _bound(value: Any) -> Any:
+    return _as_number(value, "number", "seconds", "ops_per_s", "bytes_per_s", "bytes")
+
+
+Share = Annotated[float, BeforeValidator(_share), Field(ge=0, lt=1)]
+Bound = Annotated[float, BeforeValidator(_bound)]
+
+
+class _Strict(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+
+
+class Check(_Strict):
+    """One bound, or band, of one figure.
+
+    ``figure`` is where a run's summary has it, ``csv`` how a table of measurements calls it. ``precision`` is the step
+    that the criterion is written in: with 1 %, 28.9 % counts as the 29 % that it would be reported as.
+    """
+
+    figure: Annotated[str, Field(min_length=1)]
+    csv: Annotated[str, Field(min_length=1)]
+    measure: Measure
+    at_least: Bound | None = None
+    above: Bound | None = None
+    at_most: Bound | None = None
+    precision: Share = 0.0
+
+    @model_validator(mode="after")
+    def _has_bounds(self) -> Check:
+        if self.at_least is not None and self.above is not None:
+            raise ValueError("has at_least and above; give one of them")
+        if self.at_least is None and self.above is None and self.at_most is None:
+            raise ValueError("needs a bound: at_least, above or at_most")
+        if self.low > self.high:
+            raise ValueError(f"no value is at least {self.low:g} and at most {self.high:g}")
+        return self
+
+    @property
+    def low(self) -> float:
+        """The least that passes, -inf without one."""
+        found = self.at_least if self.above is None else self.above
+        return -inf if found is None else found
+
+    @property
+    def high(self) -> float:
+        """The most that passes, inf without one."""
+        return inf if self.at_most is None else self.at_most
+
+    def margin(self, value: float) -> float:
+        """Return how far a value lies inside the nearer bound, half the precision included; below 0 outside."""
+        return min(value - self.low, self.high - value) + self.precision / 2.0
+
+    def holds(self, value: float) -> bool:
+        """Whether a value passes."""
+        return self.margin(value) > 0.0 if self.above is not None else self.margin(value) >= 0.0
+
+
+class Gate(_Strict):
+    """Some checks that are passed or failed together; what it does not say of its evidence, the file does."""
+
+    title: Annotated[str, Field(min_length=1)]
+    checks: Annotated[list[Check], Field(min_length=1)]
+    baseline: str | None = None
+    candidate: str | None = None
+    points: Annotated[list[str], Field(min_length=1)] | None = None
+
+
+class Gates(_Strict):
+    """A file of gates.
+
+    ``baseline`` and ``candidate`` name the evidence at each of the ``points``, which stand for ``{point}`` in them.
+    ``noise`` is the relative standard deviation of a measurement that was not repeated, ``model_error`` that of a
+    simulated figure beside the scatter of its seeds.
+    """
+
+    name: Annotated[str, Field(min_length=1)]
+    description: str = ""
+    baseline: Annotated[str, Field(min_length=1)]
+    candidate: Annotated[str, Field(min_length=1)]
+    points: Annotated[list[str], Field(min_length=1)] = [""]
+    noise: Share
+    model_error: Share
+    gates: Annotated[dict[str, Gate], Field(min_length=1)]
+
+    def evidence(self, gate: str, point: str) -> tuple[str, str]:
+        """Return what the baseline and the candidate of a gate are called at a point."""
+        asked = self.gates[gate]
+        sides = (asked.baseline or self.baseline, asked.candidate or self.candidate)
+        return sides[0].replace(_POINT, point), sides[1].replace(_POINT, point)
+
+    def points_of(self, gate: str) -> list[str]:
+        """Return the points at which a gate is judged."""
+        return self.gates[gate].points or self.points
+
+
+def gates_names() -> list[str]:
+    """Return the names of the files of gates that ship."""
+    return [item.name.removesuffix(".yaml") for item in _shipped()]
+
+
+def gates_text(name: str) -> str:
+    """Return a file of gates that ships; raises UnknownNameError."""
+    found = {item.name.removesuffix(".yaml"): item for item in _shipped()}
+    if name not in found:
+        raise UnknownNameError("file of gates", name, found)
+    return found[name].read_text(encoding="utf-8")
+
+
+def load_gates(name_or_path: str) -> Gates:
+    """Return a file of gates by shipped name or path (.yaml); raises UnknownNameError, GateError."""
+    where = name_or_path
+    if name_or_path.endswith((".yaml", ".yml")):
+        try:
+            text = Path(name_or_path).read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            reason = error.strerror if isinstance(error, OSError) else "not UTF-8 text"
+            raise GateError(where, f"cannot be read: {reason}") from None
+    else:
+        text = gates_text(name_or_path)
+    try:
+        return Gates.model_validate(read_mapping(text, where))
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        place = ".".join(str(part) for part in first["loc"])
+        problem = first["msg"].removeprefix("Value error, ")
+        raise GateError(where, f"{place}: {problem}" if place else problem) from None
+
+
+def _shipped() -> list[Traversable]:
+    folder = resources.files("scenarios.gates").joinpath("library")
+    return sorted((item for item in folder.iterdir() if item.name.endswith(".yaml")), key=lambda item: item.name)
