@@ -47,8 +47,8 @@ _PRIORITY_STREAM: Final = _ROUTER_STREAM + 1
 _DECODE_ROUTER_STREAM: Final = _ROUTER_STREAM + 2
 
 
-def simulate(scenario: Scenario, *, progress: Progress | None = None) -> SimulationResult:
-    """Simulate a scenario and return what was found.
+def simulate(scenario: Scenario, *, progress: Progress | None = None, link_bin_s: float = 1.0) -> SimulationResult:
+    """Simulate a scenario and return what was found; links are metered in bins of *link_bin_s*.
 
     Raises
     ------
@@ -57,7 +57,7 @@ def simulate(scenario: Scenario, *, progress: Progress | None = None) -> Simulat
     SimulationError
         If the books do not balance.
     """
-    return run(build(scenario), progress=progress)
+    return run(build(scenario, link_bin_s=link_bin_s), progress=progress)
 
 
 def run(simulation: Simulation, *, progress: Progress | None = None) -> SimulationResult:
@@ -72,8 +72,8 @@ def run(simulation: Simulation, *, progress: Progress | None = None) -> Simulati
             gc.enable()
 
 
-def build(scenario: Scenario) -> Simulation:
-    """Put a scenario's parts together without running them; raises as :func:`simulate` does."""
+def build(scenario: Scenario, *, link_bin_s: float = 1.0) -> Simulation:
+    """Put a scenario's parts together without running them; otherwise as :func:`simulate`."""
     llm = load_llm(scenario.llm)
     accelerator = load_accelerator(scenario.cluster.accelerator, scenario.changes())
     loads = Loads(scenario)
@@ -85,7 +85,7 @@ def build(scenario: Scenario) -> Simulation:
     decoding = _decoding(scenario, llm, loads.chunk_tokens)
     topology = Topology(scenario, engines, prefill_s, decoding and decoding.engines)
     clock = Clock()
-    network, meter = topology.network(clock)
+    network, meter = topology.network(clock, link_bin_s)
     pools = topology.pools()
     transfers, occupancy = TransferLog(list(pools)), OccupancyLog(list(pools))
     log = RequestLog(list(pools), disaggregated=decoding is not None)

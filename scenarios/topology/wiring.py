@@ -82,10 +82,10 @@ class Topology:
         """What names the chunks of all prompts."""
         return self._pools.prefixes
 
-    def network(self, clock: Clock) -> tuple[FlowNetwork, LinkMeter]:
-        """Return the network of all links, and what meters it."""
+    def network(self, clock: Clock, bin_s: float) -> tuple[FlowNetwork, LinkMeter]:
+        """Return the network of all links, and what meters it in bins of *bin_s*."""
         links = list(self._links.by_name.values())
-        meter = LinkMeter([link.name for link in links])
+        meter = LinkMeter([link.name for link in links], bin_s=bin_s)
         return FlowNetwork(clock, links, meter), meter
 
     def pools(self) -> dict[str, list[Tier]]:
