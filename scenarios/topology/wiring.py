@@ -82,7 +82,7 @@ class Topology:
         """What names the chunks of all prompts."""
         return self._pools.prefixes
 
-    def network(self, clock: Clock, bin_s: float) -> tuple[FlowNetwork, LinkMeter]:
+    def network(self, clock: Clock, bin_s: float = 1.0) -> tuple[FlowNetwork, LinkMeter]:
         """Return the network of all links, and what meters it in bins of *bin_s*."""
         links = list(self._links.by_name.values())
         meter = LinkMeter([link.name for link in links], bin_s=bin_s)

@@ -161,6 +161,41 @@ def test_bad_input_is_one_line_and_exit_code_2(
 
 
 @pytest.mark.usefixtures("kvtier")
+@pytest.mark.parametrize(
+    ("file", "old", "new", "message"),
+    [
+        ("measured.csv", "ttft_p50,7.5,s", "ttft_p50,fast,s", "value is 'fast'; must be a number"),
+        ("measured.csv", "ttft_p50,7.5,s,,,", "ttft_p50,7.5,s", "values; must have 10"),
+        ("measured.csv", "array,r2-fx100-c8,,ttft", "array,r2-fx100-c9,,ttft", "unknown scenario 'r2-fx100-c9'"),
+        ("fit.yaml", "prior: 0.85", "prior: 1.85", "prior 1.85 is outside its bounds, 0.5 to 1"),
+        ("fit.yaml", "data: measured.csv", "data: none.csv", "cannot be read"),
+    ],
+)
+def test_files_that_are_wrong_are_one_line_and_exit_code_2(
+    file: str,
+    old: str,
+    new: str,
+    message: str,
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main(["calibrate", "--template"]) == 0
+    text = Path(file).read_text(encoding="utf-8")
+    assert old in text
+    Path(file).write_text(text.replace(old, new, 1), encoding="utf-8")
+    capsys.readouterr()
+    assert main(["calibrate", "fit.yaml"]) == 2
+    said = capsys.readouterr().err
+    assert message in said
+    assert said.count("\n") == 1
+    if file == "measured.csv":
+        assert main(["validate", "measured.csv"]) == 2
+        assert message in capsys.readouterr().err
+
+
+@pytest.mark.usefixtures("kvtier")
 def test_the_template_can_be_fitted_as_it_is(
     capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
