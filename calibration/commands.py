@@ -110,7 +110,7 @@ def calibrate(
     if json:
         print_json({**document, "evaluations": fitted.evaluations, "figures": _figures(fitted)})
     else:
-        _print_fit(fitted, document)
+        print_fit(fitted, document)
 
 
 def _today() -> str:
@@ -160,11 +160,12 @@ def _print_validation(found: "Validation") -> None:
         sys.stdout.write(f"Measured: {table.source} ({table.licence or 'no licence named'})\n")
 
 
-def _print_fit(fitted: "Fitted", document: dict[str, Any]) -> None:
+def print_fit(fitted: "Fitted", document: dict[str, Any]) -> None:
+    """Print parameters, figures and errors of a fit, and what holds them."""
     from scenarios.commands.tables import print_table
 
     rows = [
-        [key, p["value"], f"{p['spread']:.3g}", p["prior"], f"{p['prior_spread']:g}", p["held_by"]]
+        [key, str(p["value"]), f"{p['spread']:.3g}", p["prior"], f"{p['prior_spread']:g}", p["held_by"]]
         for key, p in document["parameters"].items()
     ]
     print_table(["parameter", "fitted", "spread", "prior", "its spread", "held by"], rows)

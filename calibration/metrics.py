@@ -6,13 +6,22 @@ from collections.abc import Callable
 from typing import Any, Final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from models.errors import InputError, UnknownNameError
+from sim.arrays import Floats
 from sim.results.percentiles import PercentileRule, percentile
 from sim.results.result import SimulationResult
+from sim.results.summary import measured_mask, measured_window
 
 _IOSTAT_BYTES_PER_S: Final = 1.024e9
 """``iostat -k`` counts kB of 1024 B; divided by 1e6 they are shown as GB/s."""
+_SAMPLE_S: Final = 1.0
+"""What ``iostat -x 1`` averages over."""
+_BUSY_ABOVE_BYTES_PER_S: Final = 0.5 * _IOSTAT_BYTES_PER_S
+"""Seconds that count as busy in the scripts of the reports: more than 500,000 kB/s."""
+LINK_BIN_S: Final = 0.05
+"""Bins in which a run must meter its links for seconds that may begin at twenty places."""
 _UNITS: Final = {
     "time": {"s": 1.0, "ms": 1e-3},
     "tokens": {"tok/s": 1.0, "tokens/s": 1.0},
@@ -32,6 +41,39 @@ def _disk(result: SimulationResult) -> dict[str, Any]:
     return use
 
 
+def _sampled_reads(result: SimulationResult) -> list[Floats]:
+    """Return the reads of the slowest tier's link second by second [B/s], once for each place where a second may begin.
+
+    A sampler such as iostat starts whenever it starts; its seconds are cut out of the bins of the run.
+    """
+    _disk(result)
+    links = result.table("links")
+    mine = links["link"] == list(result.labels["links"]["link"]).index(list(result.scenario["tiers"])[-1])
+    time_s, rate = links["time_s"][mine], links["read_bytes_per_s"][mine]
+    if not np.any(rate):
+        return []
+    bin_s = float(time_s[1] - time_s[0])
+    from_s, to_s = measured_window(result.table("requests"), _measured(result))
+    rate = rate[(time_s + bin_s > from_s) & (time_s < to_s)]
+    a_second = max(round(_SAMPLE_S / bin_s), 1)
+    samples = []
+    for begins in range(a_second):
+        padded = np.concatenate([np.zeros(begins), rate, np.zeros(-(begins + rate.size) % a_second)])
+        samples.append(padded.reshape(-1, a_second).mean(axis=1))
+    return samples
+
+
+def _peak(result: SimulationResult) -> float | None:
+    largest = [seconds.max() for seconds in _sampled_reads(result)]
+    return float(np.mean(largest)) if largest else None
+
+
+def _busy_mean(result: SimulationResult) -> float | None:
+    busy = [seconds[seconds > _BUSY_ABOVE_BYTES_PER_S] for seconds in _sampled_reads(result)]
+    means = [seconds.mean() for seconds in busy if seconds.size]
+    return float(np.mean(means)) if means else None
+
+
 def _read_while_reading(result: SimulationResult) -> float | None:
     use = _disk(result)
     busy_s = use["busy_fraction"] * result.summary_values["makespan_s"]
@@ -41,8 +83,8 @@ def _read_while_reading(result: SimulationResult) -> float | None:
 _METRICS: Final[dict[str, tuple[str, Callable[[SimulationResult], float | None]]]] = {
     "makespan": ("time", lambda result: result.summary_values["makespan_s"]),
     "hit_ratio": ("ratio", lambda result: result.summary_values["hit_ratio_tokens"]),
-    "disk_peak": ("rate", lambda result: _disk(result)["peak_bytes_per_s"]),
-    "disk_busy_mean": ("rate", lambda result: _disk(result)["read_busy_mean_bytes_per_s"]),
+    "disk_peak": ("rate", _peak),
+    "disk_busy_mean": ("rate", _busy_mean),
     "disk_read_bw": ("rate", _read_while_reading),
 }
 _DISTRIBUTIONS: Final = {"ttft": "ttft_s", "tpot": "tpot_s", "e2e": "e2e_s"}
@@ -51,8 +93,9 @@ NAMES: Final = (*(f"{d}_{s}" for d in _DISTRIBUTIONS for s in _STATISTICS), "thr
 """Metrics of a measurement. Those of requests take ``@N`` for the requests of one replica alone.
 
 ``throughput`` is output tokens over the wall time. ``disk_*`` are the reads of the slowest tier's link: its largest
-second, the mean of its seconds above 0.5 GB/s (iostat's columns in reports R2 and R3), and bytes over the time in which
-something is being read.
+second, the mean of its seconds above 0.5 iostat GB/s (columns of reports R2 and R3), and bytes over the time in which
+something is being read. Where a sampler's seconds begin is chance, and moves the mean of a wave of 7 s by an eighth:
+both are means over all places where they may.
 """
 
 
@@ -95,17 +138,18 @@ def simulated(result: SimulationResult, metric: str, unit: str, client_s: float)
 
 def _of_replica(result: SimulationResult, column: str, statistic: str, replica: int) -> float | None:
     requests = result.table("requests")
-    scenario = result.scenario
-    chosen = requests["replica"] == replica
-    measured = scenario["run"]["measure"]
-    if measured is not None:
-        names = [phase["name"] for phase in scenario["workload"]["phases"]]
-        chosen &= requests["phase"] == names.index(measured)
-    values = requests[column][chosen]
+    values = requests[column][(requests["replica"] == replica) & _measured(result)]
     values = values[~np.isnan(values)]
     if not values.size:
         return None
     if statistic in _QUANTILES:
-        rule: PercentileRule = scenario["run"]["percentiles"]
+        rule: PercentileRule = result.scenario["run"]["percentiles"]
         return percentile(values, _QUANTILES[statistic], rule)
     return float(values.mean() if statistic == "mean" else values.max())
+
+
+def _measured(result: SimulationResult) -> NDArray[np.bool_]:
+    """Return which requests the run measures."""
+    run, phases = result.scenario["run"], result.scenario["workload"]["phases"]
+    phase = None if run["measure"] is None else [each["name"] for each in phases].index(run["measure"])
+    return measured_mask(result.table("requests"), warmup_s=run["warmup"], phase=phase)

@@ -8,7 +8,7 @@ from statistics import median
 from typing import Final
 
 from calibration.measurements import Measurement
-from calibration.metrics import simulated
+from calibration.metrics import LINK_BIN_S, simulated
 from models.errors import KvTierError
 from scenarios.build import simulate
 from scenarios.loader import load_scenario
@@ -102,5 +102,5 @@ def _run(task: _Task, report: Report) -> list[float | None]:
         last = [phase.name for phase in phases].index(measured)
         workload = scenario.workload.model_copy(update={"phases": phases[: last + 1]})
         scenario = scenario.model_copy(update={"workload": workload})
-    result = simulate(scenario)
+    result = simulate(scenario, link_bin_s=LINK_BIN_S)
     return [simulated(result, metric, unit, client_s) for metric, unit, client_s in task.metrics]

@@ -47,8 +47,8 @@ _PRIORITY_STREAM: Final = _ROUTER_STREAM + 1
 _DECODE_ROUTER_STREAM: Final = _ROUTER_STREAM + 2
 
 
-def simulate(scenario: Scenario, *, progress: Progress | None = None) -> SimulationResult:
-    """Simulate a scenario and return what was found.
+def simulate(scenario: Scenario, *, progress: Progress | None = None, link_bin_s: float = 1.0) -> SimulationResult:
+    """Simulate a scenario and return what was found; links are metered in bins of *link_bin_s*.
 
     Raises
     ------
@@ -57,7 +57,7 @@ def simulate(scenario: Scenario, *, progress: Progress | None = None) -> Simulat
     SimulationError
         If the books do not balance.
     """
-    return run(build(scenario), progress=progress)
+    return run(build(scenario, link_bin_s=link_bin_s), progress=progress)
 
 
 def run(simulation: Simulation, *, progress: Progress | None = None) -> SimulationResult:
@@ -111,15 +111,15 @@ def assemble(scenario: Scenario) -> Assembly:
     )
 
 
-def build(scenario: Scenario, assembly: Assembly | None = None) -> Simulation:
-    """Put a scenario's parts together without running them; raises as :func:`simulate` does.
+def build(scenario: Scenario, assembly: Assembly | None = None, *, link_bin_s: float = 1.0) -> Simulation:
+    """Put a scenario's parts together without running them; otherwise as :func:`simulate`.
 
     *assembly* is that of the same scenario, where it has been made already; it serves one run.
     """
     llm, accelerator, loads, engines, settings, cost, _, decoding, topology = assembly or assemble(scenario)
     sizes = engines.sizes
     clock = Clock()
-    network, meter = topology.network(clock)
+    network, meter = topology.network(clock, link_bin_s)
     pools = topology.pools()
     transfers, occupancy = TransferLog(list(pools)), OccupancyLog(list(pools))
     log = RequestLog(list(pools), disaggregated=decoding is not None)

@@ -98,10 +98,10 @@ class Topology:
         """Return the size of one I/O to a tier's medium [B]."""
         return self._paths.piece_bytes(part)
 
-    def network(self, clock: Clock) -> tuple[FlowNetwork, LinkMeter]:
-        """Return the network of all links, and what meters it."""
+    def network(self, clock: Clock, bin_s: float = 1.0) -> tuple[FlowNetwork, LinkMeter]:
+        """Return the network of all links, and what meters it in bins of *bin_s*."""
         links = list(self._links.by_name.values())
-        meter = LinkMeter([link.name for link in links])
+        meter = LinkMeter([link.name for link in links], bin_s=bin_s)
         return FlowNetwork(clock, links, meter), meter
 
     def pools(self) -> dict[str, list[Tier]]:

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import yaml
 
+from calibration.commands import print_fit
 from calibration.fit_plan import load_plan
 from calibration.fitted_file import fitted_document, yaml_text
 from calibration.fitting import Fitted, fit
@@ -104,6 +105,16 @@ def test_what_is_written_is_what_a_scenario_reads(fitted: Fitted, tmp_path: Path
     assert share.status == "fitted"
     matrix = np.array(document["covariance"]["matrix"])
     assert np.sqrt(matrix[1, 1]) == pytest.approx(fitted.spread(1), rel=1e-3)
+
+
+def test_what_was_fitted_is_printed(fitted: Fitted, capsys: pytest.CaptureFixture[str]) -> None:
+    document = fitted_document(fitted, command="kvtier calibrate fit.yaml", date="2026-01-01")
+    print_fit(fitted, document)
+    printed = capsys.readouterr().out
+    assert all(row.id in printed for row in fitted.plan.rows)
+    assert str(document["parameters"]["figures.fx100.port_delivered_fraction"]["value"]) in printed
+    assert "each left out of the fit" in printed
+    assert f"The data hold {(fitted.singular_values > 1.0).sum()} of 4 combinations" in printed
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,8 @@
 """The figures of a simulated run that measurements are held against."""
 
+from types import SimpleNamespace
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -47,6 +50,39 @@ def test_reading_leaves_out_the_time_in_which_nothing_is_read(result: Simulation
     assert busy is not None
     capacity = result.summary()["links"]["fx100"]["read_capacity_bytes_per_s"] / 1e9
     assert busy <= rate <= capacity * 1.0001
+
+
+def sampled(rates_gb_per_s: list[float], bin_s: float) -> Any:
+    """Return a run of one request, with the reads of its only drive bin by bin."""
+    n = len(rates_gb_per_s)
+    requests = {"arrived_at_s": np.array([0.0]), "finished_at_s": np.array([n * bin_s]), "state": np.array([0])}
+    links = {
+        "link": np.array([1] * n + [0] * n),
+        "time_s": np.tile(np.arange(n) * bin_s, 2),
+        "read_bytes_per_s": np.array([*(1e9 * np.array(rates_gb_per_s)), *([7e9] * n)]),
+    }
+    run = {"measure": None, "warmup": 0.0}
+    return SimpleNamespace(
+        scenario={"name": "a", "tiers": {"nvme": {}}, "run": run, "workload": {"phases": []}},
+        table={"requests": requests, "links": links}.__getitem__,
+        labels={"links": {"link": ("other", "nvme")}},
+        summary_values={"links": {"nvme": {}}},
+    )
+
+
+def test_seconds_of_a_sampler_may_begin_anywhere() -> None:
+    # Reads of 8 GB/s for 1.5 s: seconds that begin with them show 8 and 4, half a second earlier 4 and 8.
+    run = sampled([8.0, 8.0, 8.0, 0.0], 0.5)
+    assert simulated(run, "disk_busy_mean", "GB/s", 0.0) == pytest.approx(6.0)
+    assert simulated(run, "disk_peak", "GB/s", 0.0) == pytest.approx(8.0)
+    # For 1 s: either one second of 8, or two of 4.
+    run = sampled([8.0, 8.0, 0.0, 0.0], 0.5)
+    assert simulated(run, "disk_busy_mean", "GB/s", 0.0) == pytest.approx((8.0 + 4.0) / 2)
+    assert simulated(run, "disk_peak", "GB/s", 0.0) == pytest.approx((8.0 + 4.0) / 2)
+    # A second with 0.45 GB in it is not busy.
+    run = sampled([8.0, 8.0, 0.9, 0.0], 0.5)
+    assert simulated(run, "disk_busy_mean", "GB/s", 0.0) == pytest.approx((8.0 + (4.0 + 4.45) / 2) / 2)
+    assert simulated(sampled([0.0, 0.0], 0.5), "disk_peak", "GB/s", 0.0) is None
 
 
 @pytest.mark.parametrize("name", NAMES)
