@@ -7,8 +7,13 @@ from engine_kit import CHUNK, Row, Rows, made_up_cost, prepared, scenario, serve
 
 from models.errors import InvariantError
 from models.llm import load_llm
+from models.software import SoftwarePath
 from scenarios.checks import check_names
+from sim.clock import Clock
 from sim.policies.loading import AlwaysLoad, AlwaysRecompute, Quicker
+from sim.recording import LinkMeter
+from sim.transfers.flows import READ, FlowNetwork, Hop, Link
+from sim.transfers.legs import Leg
 from sim.workload.phases import Phase
 
 CHUNK_BYTES = CHUNK * load_llm("llama-3.1-8b").kv_bytes_per_token("bf16")
@@ -257,6 +262,27 @@ def test_an_object_a_layer_loses_where_operations_are_scarce(tmp_path) -> None:
     plain, layerwise, objects = three_ways({}, tiers=tiers)
     assert (plain, layerwise) == (about(1.75), about(1.0 + 0.75 / LAYERS))
     assert objects == about(24.0 + 1.0 / LAYERS)
+
+
+def test_the_law_of_reads_holds_for_each_layer() -> None:
+    """Two rounds of software time and stream time for each of four layers; and one way over the path for each."""
+    links = [Link("drive", 1e9, 1e9), Link("narrow", 100.0, 100.0)]
+    network = FlowNetwork(Clock(), links, LinkMeter([link.name for link in links]))
+
+    def took_s(layers, in_flight, stream_bytes_per_s, link="drive"):
+        software = SoftwarePath(in_flight=in_flight, software_s=0.5, stream_bytes_per_s=stream_bytes_per_s)
+        leg = Leg(network.path([Hop(link, READ)]), 100, software, 1.0, layers=layers)
+        return 4 * 100 / leg.ceiling_bytes_per_s(4)
+
+    # 4 chunks of 100 B, two at once, 50 B/s each: 2 (0.5 + 100 / 50) s, or 4 times 2 (0.5 + 25 / 50) s.
+    assert took_s(1, 2, 50.0) == pytest.approx(5.0)
+    assert took_s(4, 2, 50.0) == pytest.approx(8.0)
+    # No stream limit and all at once: the software's time, once or for each layer.
+    assert took_s(1, 4, None) == pytest.approx(0.5, rel=1e-5)
+    assert took_s(4, 4, None) == pytest.approx(2.0, rel=1e-5)
+    # 400 B at 100 B/s besides.
+    assert took_s(1, 4, None, "narrow") == pytest.approx(4.5)
+    assert took_s(4, 4, None, "narrow") == pytest.approx(6.0)
 
 
 def test_writes_are_as_many_objects() -> None:

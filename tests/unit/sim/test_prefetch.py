@@ -348,6 +348,16 @@ def test_hicache_leaves_short_hits_alone_and_others_prefetches_going() -> None:
     assert done["ttft_s"].tolist() == about([1.0 + 2 * T, 0.9 + 2 * T])
 
 
+def test_a_request_that_shares_a_prefetch_does_not_end_it() -> None:
+    """A short prompt passes a long one whose head it shares, and decodes; what the long one called for goes on."""
+    load = [Row(0.0, 38, 1), Row(0.01, 129, 1, PROMPT), Row(0.02, 33, 80, PROMPT[:1])]
+    engine = {"max_num_seqs": 1, "scheduling": "shortest-prefill-first"}
+    done = run(load, cost=SLOW_STEPS, transfer=hicache("best_effort"), engine=engine)
+    assert done["admitted_at_s"][1] > done["finished_at_s"][2] - 0.01
+    assert (done["hit_tokens_hbm"] + done["hit_tokens_dram"]).tolist() == [0, 128, 32]
+    assert done["reads"] == 4
+
+
 def test_hicache_refuses_what_it_does_not_know() -> None:
     setup = scenario(tiers=TIERS, transfer={"prefetch": {"hicache": {"policy": "patient"}}})
     assert any("must be one of timeout, wait_complete, best_effort" in problem for _, problem in check_names(setup))
