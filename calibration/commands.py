@@ -129,6 +129,7 @@ def _picture(plot: str) -> Path:
 
 
 def _print_validation(found: "Validation") -> None:
+    from calibration.validation import seeds_of
     from scenarios.commands.tables import print_table
 
     rows = [
@@ -155,9 +156,22 @@ def _print_validation(found: "Validation") -> None:
         for group in found.groups()
     ]
     print_table(["group", "figures", "fitted", "mean error", "median", "worst", "bias"], groups, numbers_from=1)
-    sys.stdout.write(f"\nMedians over {found.seeds} seeds.\n")
+    _print_excluded(found)
+    sys.stdout.write("\n")
     for table in found.tables:
-        sys.stdout.write(f"Measured: {table.source} ({table.licence or 'no licence named'})\n")
+        seeds = seeds_of(table, found.seeds)
+        sys.stdout.write(
+            f"{table.name}, medians over {seeds} seeds. Measured: {table.source} "
+            f"({table.licence or 'no licence named'})\n"
+        )
+
+
+def _print_excluded(found: "Validation") -> None:
+    left_out = [each for table in found.tables for each in table.excluded]
+    if left_out:
+        sys.stdout.write("\nPublished, but not simulated:\n")
+    for each in left_out:
+        sys.stdout.write(f"- {each.group} ({len(each.ids)}): {each.why}.\n")
 
 
 def print_fit(fitted: "Fitted", document: dict[str, Any]) -> None:

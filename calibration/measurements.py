@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import csv
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib import resources
 from importlib.resources.abc import Traversable
 from math import inf
 from pathlib import Path
 from typing import Final
 
+from calibration.exclusions import Exclusion, read_exclusions
 from calibration.metrics import check_metric, unit_factor
 from models.errors import InputError, LocatedError, UnknownNameError
 from scenarios.loader import load_scenario
@@ -67,12 +68,18 @@ class Measurement:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Table:
-    """The figures of one source, with what its licence asks to be named."""
+    """The figures of one source, with what its licence asks to be named.
+
+    ``seeds`` is how many seeds its runs need at most, None where that is left to the command; ``excluded`` are
+    published figures of the source that are not simulated.
+    """
 
     name: str
     source: str
     licence: str
     rows: tuple[Measurement, ...]
+    seeds: int | None = None
+    excluded: tuple[Exclusion, ...] = ()
 
 
 def tables() -> list[Table]:
@@ -99,7 +106,8 @@ def read_table(name_or_path: str, folder: Path | None = None) -> Table:
         found = {item.name.removesuffix(".csv"): item for item in _shipped()}
         if name_or_path not in found:
             raise UnknownNameError("table of measurements", name_or_path, found)
-        return _table(name_or_path, f"{name_or_path}.csv", found[name_or_path].read_text(encoding="utf-8"))
+        text = found[name_or_path].read_text(encoding="utf-8")
+        return replace(_table(name_or_path, f"{name_or_path}.csv", text), excluded=read_exclusions(name_or_path))
     path = Path(name_or_path) if folder is None else folder / name_or_path
     try:
         text = path.read_text(encoding="utf-8-sig")
@@ -137,7 +145,16 @@ def _table(name: str, label: str, text: str) -> Table:
         if row.id in seen:
             raise MeasurementError(row.where, f"id '{row.id}' stands twice (first at {seen[row.id]})")
         seen[row.id] = row.where
-    return Table(name=name, source=said.get("source", label), licence=said.get("licence", ""), rows=rows)
+    seeds = said.get("seeds")
+    if seeds is not None and not (seeds.isdigit() and int(seeds) > 0):
+        raise MeasurementError(label, f"seeds is '{seeds}'; must be a whole number, at least 1")
+    return Table(
+        name=name,
+        source=said.get("source", label),
+        licence=said.get("licence", ""),
+        rows=rows,
+        seeds=None if seeds is None else int(seeds),
+    )
 
 
 def _comments(lines: Iterable[str]) -> Iterator[tuple[str, str]]:

@@ -89,13 +89,19 @@ _METRICS: Final[dict[str, tuple[str, Callable[[SimulationResult], float | None]]
 }
 _DISTRIBUTIONS: Final = {"ttft": "ttft_s", "tpot": "tpot_s", "e2e": "e2e_s"}
 _STATISTICS: Final = ("mean", *_QUANTILES, "max")
-NAMES: Final = (*(f"{d}_{s}" for d in _DISTRIBUTIONS for s in _STATISTICS), "throughput", *_METRICS)
+_THROUGHPUTS: Final = {
+    "throughput": ("output_tokens_per_s",),
+    "input_throughput": ("input_tokens_per_s",),
+    "total_throughput": ("input_tokens_per_s", "output_tokens_per_s"),
+}
+NAMES: Final = (*(f"{d}_{s}" for d in _DISTRIBUTIONS for s in _STATISTICS), *_THROUGHPUTS, *_METRICS)
 """Metrics of a measurement. Those of requests take ``@N`` for the requests of one replica alone.
 
-``throughput`` is output tokens over the wall time. ``disk_*`` are the reads of the slowest tier's link: its largest
-second, the mean of its seconds above 0.5 iostat GB/s (columns of reports R2 and R3), and bytes over the time in which
-something is being read. Where a sampler's seconds begin is chance, and moves the mean of a wave of 7 s by an eighth:
-both are means over all places where they may.
+``throughput`` is output tokens over the wall time, ``input_throughput`` prompt tokens, whether they were computed or
+found, and ``total_throughput`` both. ``disk_*`` are the reads of the slowest tier's link: its largest second, the mean of
+its seconds above 0.5 iostat GB/s (columns of reports R2 and R3), and bytes over the time in which something is being
+read. Where a sampler's seconds begin is chance, and moves the mean of a wave of 7 s by an eighth: both are means over all
+places where they may.
 """
 
 
@@ -112,7 +118,7 @@ def check_metric(metric: str) -> str:
 def unit_factor(name: str, unit: str) -> float:
     """Return what a unit of a metric is in SI units; InputError for a unit of something else."""
     distribution = name.partition("_")[0] in _DISTRIBUTIONS
-    kind = "time" if distribution else "tokens" if name == "throughput" else _METRICS[name][0]
+    kind = "time" if distribution else "tokens" if name in _THROUGHPUTS else _METRICS[name][0]
     if unit not in _UNITS[kind]:
         raise InputError(f"unit '{unit}' is none of {name}; allowed: {', '.join(filter(None, _UNITS[kind]))}")
     return _UNITS[kind][unit]
@@ -127,10 +133,10 @@ def simulated(result: SimulationResult, metric: str, unit: str, client_s: float)
         value = _of_replica(result, _DISTRIBUTIONS[kind], statistic, int(replica))
     elif kind in _DISTRIBUTIONS:
         value = result.summary_values[_DISTRIBUTIONS[kind]][statistic]
-    elif name == "throughput":
+    elif name in _THROUGHPUTS:
         makespan_s = result.summary_values["makespan_s"]
-        rate = result.summary_values["throughput"]["output_tokens_per_s"]
-        value = None if rate is None else rate * makespan_s / (makespan_s + client_s)
+        rates = [result.summary_values["throughput"][of] for of in _THROUGHPUTS[name]]
+        value = None if None in rates else sum(rates) * makespan_s / (makespan_s + client_s)
     else:
         value = _METRICS[name][1](result)
     return None if value is None else value / unit_factor(name, unit)

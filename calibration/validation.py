@@ -64,7 +64,10 @@ class Validation:
         """Return what ``kvtier validate --json`` prints."""
         return {
             "seeds": self.seeds,
-            "sources": [{"name": t.name, "source": t.source, "licence": t.licence} for t in self.tables],
+            "sources": [
+                {"name": t.name, "source": t.source, "licence": t.licence, "seeds": seeds_of(t, self.seeds)}
+                for t in self.tables
+            ],
             "rows": [
                 {
                     "id": row.measurement.id,
@@ -80,7 +83,17 @@ class Validation:
                 for row in self.rows
             ],
             "groups": self.groups(),
+            "excluded": [
+                {"group": left_out.group, "ids": list(left_out.ids), "why": left_out.why}
+                for table in self.tables
+                for left_out in table.excluded
+            ],
         }
+
+
+def seeds_of(table: Table, seeds: int) -> int:
+    """Return how many seeds a table is simulated with where *seeds* are asked for."""
+    return min(seeds, table.seeds or seeds)
 
 
 def validate(
@@ -98,7 +111,10 @@ def validate(
     rows = [row for table in tables for row in table.rows]
     point = None if parameters is None else {"parameters": parameters}
     check_scenarios(rows, () if parameters is None else [f"parameters={parameters}"])
-    simulated = medians(rows, point, seeds=seeds, jobs=jobs, progress=progress)
+    simulated: list[float] = []
+    for table in tables:
+        report = None if progress is None else _part(progress, len(simulated), len(table.rows), len(rows))
+        simulated += medians(table.rows, point, seeds=seeds_of(table, seeds), jobs=jobs, progress=report)
     return Validation(
         tables=tuple(tables),
         rows=tuple(
@@ -107,6 +123,15 @@ def validate(
         ),
         seeds=seeds,
     )
+
+
+def _part(progress: Report, done: int, rows: int, total: int) -> Report:
+    """Return a report of the next *rows* of *total* rows, *done* of which have ended."""
+
+    def report(fraction: float | None, ended: int) -> None:
+        progress(None if fraction is None else (done + fraction * rows) / total, ended)
+
+    return report
 
 
 def _was_fitted(row: Measurement, parameters: str | None) -> bool:
@@ -134,13 +159,15 @@ def markdown(validation: Validation) -> str:
         f"| {g['bias']:+.1%} |"
         for g in validation.groups()
     ]
-    lines += ["", "| scenario | TTFT p50 measured | simulated | error | |", "|---|---:|---:|---:|---|"]
+    waves = []
     for row in validation.rows:
         measured = row.measurement
         if measured.metric == "ttft_p50" and not measured.settings:
             held = "fitted" if row.used_in_fit else "predicted"
             figures = f"{measured.value:.4g} s | {row.simulated:.4g} s | {row.error:+.1%}"
-            lines.append(f"| `{measured.scenario}` | {figures} | {held} |")
+            waves.append(f"| `{measured.scenario}` | {figures} | {held} |")
+    if waves:
+        lines += ["", "| scenario | TTFT p50 measured | simulated | error | |", "|---|---:|---:|---:|---|", *waves]
     return "\n".join(lines)
 
 
@@ -149,7 +176,12 @@ def parity_plot(validation: Validation) -> Figure:
     from matplotlib.figure import Figure
     from matplotlib.ticker import LogLocator, NullFormatter, StrMethodFormatter
 
-    kinds = {"time": "time [s]", "throughput": "throughput [tokens/s]", "disk": "bandwidth [iostat GB/s]"}
+    kinds = {
+        "time": "time [s]",
+        "throughput": "throughput [tokens/s]",
+        "disk": "bandwidth [iostat GB/s]",
+        "hit": "hit ratio [%]",
+    }
     shown = {kind: [row for row in validation.rows if _kind(row.measurement) == kind] for kind in kinds}
     shown = {kind: rows for kind, rows in shown.items() if rows}
     figure = Figure(figsize=(4.6 * len(shown), 4.9), layout="constrained")
@@ -166,13 +198,16 @@ def parity_plot(validation: Validation) -> Figure:
                     face = "none" if fitted else colour
                     axis.scatter(xs, ys, s=26, edgecolors=colour, facecolors=face, label=label, zorder=3)
         values = np.array(list(points.values()))
-        low, high = values.min() / 1.3, values.max() * 1.3
+        # Hit ratios may be 0, which has no logarithm.
+        linear = kind == "hit"
+        low, high = (-2.0, 102.0) if linear else (values.min() / 1.3, values.max() * 1.3)
         line = np.array([low, high])
         axis.plot(line, line, color="0.4", linewidth=1)
         axis.fill_between(line, line * 0.9, line * 1.1, color="0.9", zorder=0)
-        axis.set(xscale="log", yscale="log", xlim=(low, high), ylim=(low, high), title=kinds[kind])
-        axis.set(xlabel="measured", ylabel="simulated")
-        for scale in (axis.xaxis, axis.yaxis):
+        name = "linear" if linear else "log"
+        axis.set(xscale=name, yscale=name)
+        axis.set(xlim=(low, high), ylim=(low, high), title=kinds[kind], xlabel="measured", ylabel="simulated")
+        for scale in () if linear else (axis.xaxis, axis.yaxis):
             few = high / low < 100.0
             scale.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0) if few else (1.0,)))
             scale.set_major_formatter(StrMethodFormatter("{x:g}"))
@@ -184,9 +219,9 @@ def parity_plot(validation: Validation) -> Figure:
 
 def _kind(measurement: Measurement) -> str:
     name = measurement.metric.partition("_")[0]
-    return "disk" if name == "disk" else "throughput" if name == "throughput" else "time"
+    return name if name in {"disk", "hit"} else "throughput" if measurement.metric.endswith("throughput") else "time"
 
 
 def _point(row: Comparison) -> tuple[float, float]:
-    scale = 1e-3 if row.measurement.unit == "ms" else 1.0
+    scale = {"ms": 1e-3, "1": 100.0, "": 100.0}.get(row.measurement.unit, 1.0)
     return row.measurement.value * scale, row.simulated * scale

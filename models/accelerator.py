@@ -18,7 +18,8 @@ class Accelerator:
     reduces. `step_fixed_s` is spent once an engine step, `layer_fixed_s` once a layer, `collective_latency_s` once a
     collective, `token_fixed_s` once a scheduled token. Grouped kernels of routed experts reach `expert_compute_factor`
     and `expert_hbm_factor` of the other kernels' efficiencies; `routing_skew` is how unevenly experts are chosen (see
-    `models.roofline.ExpertShare`). Sources stand in the catalogue entry.
+    `models.roofline.ExpertShare`). Attention over prompts reaches `attention_efficiency` of the bf16 peak; None: as
+    much as products of matrices. Sources stand in the catalogue entry.
     """
 
     name: str
@@ -38,6 +39,7 @@ class Accelerator:
     expert_hbm_factor: float = 1.0
     routing_skew: float = 0.0
     token_fixed_s: float = 0.0
+    attention_efficiency: float | None = None
     tdp_w: float | None = None
     price_usd: float | None = None
     status: str = "datasheet"
@@ -59,6 +61,13 @@ class Accelerator:
         """Return peak x efficiency of bf16, fp8 or fp4, or of what runs it here [FLOP/s]; raises CatalogueError."""
         chosen = self.arithmetic_dtype(dtype)
         return self.peak_flops_per_s[chosen] * self.compute_efficiency[chosen]
+
+    @property
+    def attention_flops_per_s(self) -> float:
+        """What attention over prompts reaches [FLOP/s]; scores and weighted sums are computed in 16 bits."""
+        if self.attention_efficiency is None:
+            return self.delivered_flops_per_s("bf16")
+        return self.peak_flops_per_s["bf16"] * self.attention_efficiency
 
     @property
     def delivered_hbm_bytes_per_s(self) -> float:
@@ -99,6 +108,7 @@ def accelerator_from_entry(entry: Entry) -> Accelerator:
         expert_hbm_factor=_factor(entry, "expert_hbm_factor"),
         routing_skew=entry.optional_si("routing_skew") or 0.0,
         token_fixed_s=entry.optional_si("token_fixed") or 0.0,
+        attention_efficiency=_positive(entry, "attention_efficiency"),
         tdp_w=entry.optional_si("tdp"),
         price_usd=entry.optional_si("price"),
         status=entry.status,
@@ -107,10 +117,13 @@ def accelerator_from_entry(entry: Entry) -> Accelerator:
 
 
 def _factor(entry: Entry, name: str) -> float:
+    value = _positive(entry, name)
+    return 1.0 if value is None else value
+
+
+def _positive(entry: Entry, name: str) -> float | None:
     value = entry.optional_si(name)
-    if value is None:
-        return 1.0
-    if value <= 0:
+    if value is not None and value <= 0:
         raise CatalogueError(f"accelerator {entry.name}", f"{name} must be above 0")
     return value
 

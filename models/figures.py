@@ -62,7 +62,11 @@ KINDS: Final[Mapping[str, KindSchema]] = MappingProxyType(
             },
             optional={
                 **_all("flops_per_s", "fp8_peak fp4_peak"),
-                **_all("number", "fp8_efficiency fp4_efficiency expert_compute_factor expert_hbm_factor routing_skew"),
+                **_all(
+                    "number",
+                    "fp8_efficiency fp4_efficiency attention_efficiency expert_compute_factor expert_hbm_factor "
+                    "routing_skew",
+                ),
                 **_all("seconds", "token_fixed"),
                 **_all("watts", "tdp"),
                 **_all("usd", "price"),

@@ -159,7 +159,7 @@ def step_cost(
         * accelerator.expert_compute_factor
     )
     # Scores and weighted sums are computed in 16 bits whatever the KV is stored in (FlashAttention's default path).
-    attention_flops_per_s = accelerator.delivered_flops_per_s("bf16")
+    attention_flops_per_s = accelerator.attention_flops_per_s
     compute_s_per_token = (
         llm.dense_flops_per_token() / dense_flops_per_s + llm.expert_flops_per_token() / expert_flops_per_s
     )

@@ -149,6 +149,7 @@ class Loads:
                 chunk_tokens=self.chunk_tokens,
                 shortest=loop.shortest,
                 random=random,
+                own_tokens=loop.own_tokens,
             ),
             concurrency=loop.concurrency,
             requests=loop.requests,
@@ -156,6 +157,7 @@ class Loads:
             first_session=loop.first_session,
             think_s=loop.think_time,
             per_replica=loop.per_replica,
+            random=random if loop.shuffle else None,
         )
 
     def _poisson(self, poisson: schema.Poisson, random: np.random.Generator) -> PoissonLoad:

@@ -49,6 +49,14 @@ class ClosedLoop(Part):
         default=0, ge=0, description="Number of the first context; equal numbers share a prefix."
     )
     think_time: Seconds = Field(default=0.0, description="Pause of a client between its requests [s].")
+    shuffle: bool = Field(
+        default=False, description="Requests come in random order, each context as often as in turn; false: in turn."
+    )
+    own_tokens: int = Field(
+        default=0,
+        ge=0,
+        description="Tokens at the end of each prompt that no other request has: a question behind a shared prefix.",
+    )
     shortest: float = Field(
         default=1.0,
         gt=0,
@@ -59,6 +67,13 @@ class ClosedLoop(Part):
     per_replica: bool = Field(
         default=False, description="Counts are those of one replica, and every replica gets as many."
     )
+
+    @model_validator(mode="after")
+    def _own_tokens_fit(self) -> "ClosedLoop":
+        if self.own_tokens > self.prompt_tokens:
+            problem = f"is {self.own_tokens}; must be at most prompt_tokens ({self.prompt_tokens})"
+            raise refuse(("own_tokens",), problem)
+        return self
 
 
 class Wave(Part):

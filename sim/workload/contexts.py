@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import count
 from typing import Final
 
 import numpy as np
@@ -16,11 +17,17 @@ _CONTEXT_KEYS: Final = 1 << 50
 """Chunk ids of numbered contexts begin here, far above the ids that traces use."""
 _CONTEXT_SPAN: Final = 1 << 24
 """Chunk ids set aside for one context."""
+_OWN_KEYS: Final = 1 << 56
+"""Chunk ids of what is a request's own begin here."""
+_PHASE_REQUESTS: Final = 1 << 26
+"""Requests set aside for one phase, so that what is a request's own differs from that of every other phase."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Contexts:
     """Numbered contexts, each with chunks of its own: equal numbers share their whole prefix.
+
+    Where a request has tokens of its own at the end, equal numbers share what stands before them.
 
     Parameters
     ----------
@@ -32,6 +39,8 @@ class Contexts:
         Lengths are drawn evenly between this share of the above and all of it; 1: they are all alike.
     random : Generator or None
         Draws them; needed where ``shortest`` is below 1.
+    own_tokens : int
+        Tokens at the end of each prompt that no other request has [tokens].
     """
 
     prompt_tokens: int
@@ -39,6 +48,8 @@ class Contexts:
     chunk_tokens: int
     shortest: float = 1.0
     random: np.random.Generator | None = None
+    own_tokens: int = 0
+    _count: Iterator[int] = field(default_factory=count, init=False, repr=False, compare=False)
 
     def submit(
         self,
@@ -57,10 +68,19 @@ class Contexts:
             phase=phase,
             prompt_tokens=prompt_tokens,
             output_tokens=output_tokens,
-            chunks=list(range(first, first + prompt_tokens // self.chunk_tokens)),
+            chunks=self._chunks(first, prompt_tokens, phase),
             replica=replica,
             on_end=on_end,
         )
+
+    def _chunks(self, first: int, prompt_tokens: int, phase: int) -> list[int]:
+        """Return the prompt's chunks; one that holds any token of the request's own is its own."""
+        chunks = list(range(first, first + prompt_tokens // self.chunk_tokens))
+        if self.own_tokens:
+            shared = max(prompt_tokens - self.own_tokens, 0) // self.chunk_tokens
+            own = _OWN_KEYS + (phase * _PHASE_REQUESTS + next(self._count)) * _CONTEXT_SPAN
+            chunks[shared:] = range(own, own + len(chunks) - shared)
+        return chunks
 
     def _drawn(self, longest: int) -> int:
         if self.shortest >= 1.0 or self.random is None:
@@ -91,6 +111,8 @@ class ClosedLoop:
         Pause between answer and next request [s].
     per_replica : bool
         Every replica has its own clients and contexts.
+    random : Generator or None
+        Brings the requests into random order, each context as often as in turn; None: in turn.
     """
 
     contexts: Contexts
@@ -100,6 +122,7 @@ class ClosedLoop:
     first_session: int = 0
     think_s: float = 0.0
     per_replica: bool = False
+    random: np.random.Generator | None = None
     _ended: int = 0
     _total: int = 1
 
@@ -115,10 +138,12 @@ class ClosedLoop:
         clock = cluster.clock
         sent = 0
         planned = min(self.concurrency, self.requests)
+        order = None if self.random is None else self.random.permutation(self.requests).tolist()
 
         def send(_: Wakeup) -> None:
             nonlocal sent
-            session = sent if self.sessions is None else sent % self.sessions
+            number = sent if order is None else order[sent]
+            session = number if self.sessions is None else number % self.sessions
             sent += 1
             self.contexts.submit(cluster, phase, self.first_session + session, target, ended)
 

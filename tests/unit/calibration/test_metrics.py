@@ -33,6 +33,16 @@ def test_the_client_counts_in_throughput_only(result: SimulationResult) -> None:
     assert simulated(result, "ttft_p50", "s", 2.0) == simulated(result, "ttft_p50", "s", 0.0)
 
 
+def test_prompts_count_as_input_and_both_in_total(result: SimulationResult) -> None:
+    makespan_s = result.summary()["makespan_s"]
+    prompts = int(result.table("requests")["prompt_tokens"][result.table("requests")["phase"] == 1].sum())
+    assert prompts > 16 * 30_000
+    assert simulated(result, "input_throughput", "tok/s", 0.0) == pytest.approx(prompts / makespan_s)
+    assert simulated(result, "total_throughput", "tok/s", 1.0) == pytest.approx(
+        (prompts + 16 * 64) / (makespan_s + 1.0)
+    )
+
+
 def test_one_replica_alone(result: SimulationResult) -> None:
     requests = result.table("requests")
     for replica in (0, 1):
@@ -87,5 +97,6 @@ def test_seconds_of_a_sampler_may_begin_anywhere() -> None:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_every_metric_has_a_unit(name: str) -> None:
-    unit = {"throughput": "tok/s", "hit_ratio": "1"}.get(name, "GB/s" if name.startswith("disk") else "s")
+    unit = "tok/s" if name.endswith("throughput") else "GB/s" if name.startswith("disk") else "s"
+    unit = "1" if name == "hit_ratio" else unit
     assert unit_factor(name, unit) > 0

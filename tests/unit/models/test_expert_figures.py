@@ -42,3 +42,14 @@ def test_expert_factors_slow_experts_only_and_tokens_cost_their_fixed_time() -> 
     assert step_cost(dense, slower, tensor_parallel=1).compute_s_per_token == pytest.approx(
         step_cost(dense, plain, tensor_parallel=1).compute_s_per_token
     )
+
+
+def test_attention_has_an_efficiency_of_its_own_where_one_is_known() -> None:
+    plain, llm = load_accelerator("h100-sxm"), load_llm("llama-3.1-8b")
+    slower = replace(plain, attention_efficiency=plain.compute_efficiency["bf16"] / 2)
+    before, after = (step_cost(llm, gpu, tensor_parallel=1) for gpu in (plain, slower))
+    assert after.compute_s_per_pair == pytest.approx(2 * before.compute_s_per_pair)
+    assert after.compute_s_per_token == before.compute_s_per_token
+    # FlashAttention 2 on an A100: 179.5 TFLOPS; 32 layers x 4 x 32 heads x 128
+    on_a100 = step_cost(llm, load_accelerator("a100-sxm-80gb"), tensor_parallel=1)
+    assert on_a100.compute_s_per_pair == pytest.approx(32 * 4 * 32 * 128 / 179.5e12, rel=1e-3)

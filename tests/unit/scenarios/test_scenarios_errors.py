@@ -129,6 +129,11 @@ IN_FILE = [
     (SYNTHETIC, f"  {WAVE}\n  rate_scale: 2", ":14: workload.rate_scale: is used with trace and synthetic only"),
     (SYNTHETIC, f"{SYNTHETIC}\n  format: mooncake", ":14: workload.format: is used with trace only"),
     (SYNTHETIC, "  trace: x\n  format: mooncak", ":14: workload.format: unknown trace format 'mooncak'; did you mean"),
+    (
+        SYNTHETIC,
+        "  closed_loop: {concurrency: 1, requests: 1, prompt_tokens: 10, own_tokens: 11, output_tokens: 1}",
+        ":13: workload.closed_loop.own_tokens: is 11; must be at most prompt_tokens (10)",
+    ),
     (SYNTHETIC, "  trace:", ":13: workload.trace: is null, and no synthetic workload stands beside it"),
     (SYNTHETIC, "  trace: ''", ":13: workload.trace: must not be empty"),
     (

@@ -103,3 +103,43 @@ def test_lengths_are_drawn_between_the_shortest_share_and_all_of_it() -> None:
     assert 990 < max(prompts) <= 1000
     assert (min(outputs), max(outputs)) == (80, 100)
     assert len(set(zip(prompts, outputs, strict=True))) > 300
+
+
+def test_what_is_a_requests_own_is_shared_with_none() -> None:
+    contexts = Contexts(prompt_tokens=130, output_tokens=1, chunk_tokens=32, own_tokens=40)
+    done = table(serve(scenario(), ClosedLoop(contexts=contexts, concurrency=1, requests=3, sessions=1)))
+    # 90 tokens are shared, two chunks of 32; the third chunk holds some of the request's own.
+    assert done["hit_tokens_hbm"].tolist() == [0, 64, 64]
+    alike = Contexts(prompt_tokens=130, output_tokens=1, chunk_tokens=32)
+    done = table(serve(scenario(), ClosedLoop(contexts=alike, concurrency=1, requests=3, sessions=1)))
+    assert done["hit_tokens_hbm"].tolist() == [0, 128, 128]
+
+
+def test_what_is_a_requests_own_differs_between_phases() -> None:
+    sent: list[list[int]] = []
+
+    class Cluster:
+        replicas = (None,)
+
+        def submit(self, *, chunks: list[int], **_: object) -> None:
+            sent.append(chunks)
+
+    for phase in (0, 1):
+        contexts = Contexts(prompt_tokens=96, output_tokens=1, chunk_tokens=32, own_tokens=32)
+        contexts.submit(Cluster(), phase, 0, None, lambda _: None)  # type: ignore[arg-type]
+    assert sent[0][:2] == sent[1][:2]
+    assert sent[0][2] != sent[1][2]
+
+
+def test_a_shuffled_loop_uses_each_context_as_often_as_in_turn() -> None:
+    def order(random: np.random.Generator | None) -> list[int]:
+        contexts = Contexts(prompt_tokens=65, output_tokens=1, chunk_tokens=32)
+        loop = ClosedLoop(contexts=contexts, concurrency=1, requests=12, sessions=4, random=random)
+        sessions: list[int] = table(serve(scenario(), loop))["session_id"].tolist()
+        return sessions
+
+    shuffled = order(np.random.default_rng(0))
+    assert order(None) == [0, 1, 2, 3] * 3
+    assert sorted(shuffled) == sorted(order(None))
+    assert shuffled != order(None)
+    assert order(np.random.default_rng(0)) == shuffled
