@@ -88,6 +88,7 @@ def calibrate(
     from calibration.fitting import fit as fit_plan
     from scenarios.commands.progress import Progress
     from scenarios.commands.tables import print_json
+    from scenarios.whole_files import write_whole_text
 
     if template:
         from calibration.template import write_template
@@ -105,7 +106,7 @@ def calibrate(
     with Progress(f"calibrate {plan.name}", unit="runs") as progress:
         fitted = fit_plan(plan, jobs=jobs, progress=progress)
     document = fitted_document(fitted, command=f"kvtier calibrate {fit}", date=_today())
-    target.write_text(yaml_text(document), encoding="utf-8")
+    write_whole_text(target, yaml_text(document))
     sys.stderr.write(f"kvtier: parameters written to {target}\n")
     if json:
         print_json({**document, "evaluations": fitted.evaluations, "figures": _figures(fitted)})

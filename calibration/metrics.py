@@ -98,10 +98,10 @@ NAMES: Final = (*(f"{d}_{s}" for d in _DISTRIBUTIONS for s in _STATISTICS), *_TH
 """Metrics of a measurement. Those of requests take ``@N`` for the requests of one replica alone.
 
 ``throughput`` is output tokens over the wall time, ``input_throughput`` prompt tokens, whether they were computed or
-found, and ``total_throughput`` both. ``disk_*`` are the reads of the slowest tier's link: its largest second, the mean of
-its seconds above 0.5 iostat GB/s (columns of reports R2 and R3), and bytes over the time in which something is being
-read. Where a sampler's seconds begin is chance, and moves the mean of a wave of 7 s by an eighth: both are means over all
-places where they may.
+found, and ``total_throughput`` both. ``disk_*`` are the reads of the slowest tier's link: its largest second, the mean
+of its seconds above 0.5 iostat GB/s (columns of reports R2 and R3), and bytes over the time in which something is being
+read. Where a sampler's seconds begin is chance, and moves the mean of a wave of 7 s by an eighth: both are means over
+all places where they may.
 """
 
 
