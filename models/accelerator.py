@@ -19,7 +19,8 @@ class Accelerator:
     collective, `token_fixed_s` once a scheduled token. Grouped kernels of routed experts reach `expert_compute_factor`
     and `expert_hbm_factor` of the other kernels' efficiencies; `routing_skew` is how unevenly experts are chosen (see
     `models.roofline.ExpertShare`). Attention over prompts reaches `attention_efficiency` of the bf16 peak; None: as
-    much as products of matrices. Sources stand in the catalogue entry.
+    much as products of matrices. `host_power_w` and `host_price_usd` are the rest of a server, for each of its GPUs.
+    Sources stand in the catalogue entry.
     """
 
     name: str
@@ -42,8 +43,11 @@ class Accelerator:
     attention_efficiency: float | None = None
     tdp_w: float | None = None
     price_usd: float | None = None
+    host_power_w: float | None = None
+    host_price_usd: float | None = None
     status: str = "datasheet"
     caveats: tuple[str, ...] = ()
+    economic_caveats: tuple[str, ...] = ()
 
     def arithmetic_dtype(self, dtype: str) -> str:
         """Return the arithmetic that runs *dtype* here: itself, or bf16 where the part has no units for it.
@@ -111,8 +115,11 @@ def accelerator_from_entry(entry: Entry) -> Accelerator:
         attention_efficiency=_positive(entry, "attention_efficiency"),
         tdp_w=entry.optional_si("tdp"),
         price_usd=entry.optional_si("price"),
+        host_power_w=entry.optional_si("host_power"),
+        host_price_usd=entry.optional_si("host_price"),
         status=entry.status,
         caveats=entry.caveats,
+        economic_caveats=entry.economic_caveats,
     )
 
 

@@ -97,11 +97,23 @@ class Entry(_Strict):
 
     @property
     def caveats(self) -> tuple[str, ...]:
-        """Figures that nobody has measured or published for this very part: announced, assumed or not verified."""
+        """Figures that time depends on and nobody has measured or published for this very part.
+
+        They are announced, assumed or not verified.
+        """
+        return self._unsure(economic=False)
+
+    @property
+    def economic_caveats(self) -> tuple[str, ...]:
+        """The same of prices, power and wear."""
+        return self._unsure(economic=True)
+
+    def _unsure(self, *, economic: bool) -> tuple[str, ...]:
         return tuple(
             f"{name} ({figure.status}{', unverified' if figure.unverified and figure.status != 'assumed' else ''})"
             for name, figure in self.figures.items()
-            if figure.status in {"announced", "assumed"} or figure.unverified
+            if (name in KINDS[self.kind].economic) is economic
+            and (figure.status in {"announced", "assumed"} or figure.unverified)
         )
 
 

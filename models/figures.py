@@ -9,7 +9,8 @@ class KindSchema(NamedTuple):
     """What an entry of one kind may say.
 
     `required` and `optional` map figure names to dimensions of `models.units`; `traits` maps names to allowed words
-    (empty: any); `curves` lists the names of tables.
+    (empty: any); `curves` lists the names of tables. `economic` names the figures that no time depends on: prices,
+    power and wear.
     """
 
     plural: str
@@ -17,6 +18,7 @@ class KindSchema(NamedTuple):
     optional: Mapping[str, str]
     traits: Mapping[str, tuple[str, ...]]
     curves: tuple[str, ...] = ()
+    economic: frozenset[str] = frozenset()
 
     @property
     def dimensions(self) -> dict[str, str]:
@@ -68,10 +70,12 @@ KINDS: Final[Mapping[str, KindSchema]] = MappingProxyType(
                     "routing_skew",
                 ),
                 **_all("seconds", "token_fixed"),
-                **_all("watts", "tdp"),
-                **_all("usd", "price"),
+                **_all("watts", "tdp host_power"),
+                **_all("usd", "price host_price"),
             },
             traits={},
+            # host_*: the rest of a server, for each of its accelerators.
+            economic=frozenset({"tdp", "price", "host_power", "host_price"}),
         ),
         "storage": KindSchema(
             plural="storage",
@@ -80,16 +84,26 @@ KINDS: Final[Mapping[str, KindSchema]] = MappingProxyType(
                 **_all("seconds", "read_latency write_latency"),
             },
             optional={
+                **_all("seconds", "rated_life"),
                 **_all("bytes_per_s", "stream_bandwidth sustained_write_bandwidth port_bandwidth"),
                 **_all("ops_per_s", "read_iops write_iops"),
                 **_all("bytes", "capacity write_cache endurance"),
                 **_all("number", "port_delivered_fraction ports max_ports drives max_drives"),
-                **_all("watts", "power"),
+                **_all("number", "rated_dwpd write_amplification rated_write_amplification"),
+                **_all("watts", "power idle_power"),
+                **_all("watts_per_byte", "power_per_capacity"),
                 **_all("usd", "price"),
+                **_all("usd_per_byte", "price_per_capacity"),
                 **_all("cny", "price_cny"),
             },
             # The figures of an array's bandwidth, IOPS, capacity and write cache are for ONE drive of it.
             traits={"device_class": ("memory", "drive", "array", "object"), "duplex": _YES_NO},
+            # Prices and power of an array are for the box. rated_dwpd: drive writes a day for the rated_life, of a load
+            # that makes the flash write rated_write_amplification times as much; write_amplification is that of KV.
+            economic=frozenset(
+                "endurance power idle_power power_per_capacity price price_per_capacity price_cny rated_dwpd rated_life "
+                "write_amplification rated_write_amplification".split()
+            ),
         ),
         "link": KindSchema(
             plural="links",
@@ -98,9 +112,11 @@ KINDS: Final[Mapping[str, KindSchema]] = MappingProxyType(
                 **_all("number", "delivered_fraction"),
                 **_all("seconds", "latency"),
             },
-            optional={},
+            # Of one card, or of one port of a switch.
+            optional={**_all("watts", "power"), **_all("usd", "price")},
             traits={"duplex": _YES_NO},
             curves=("h2d", "d2h"),
+            economic=frozenset({"power", "price"}),
         ),
     }
 )

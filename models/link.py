@@ -22,8 +22,11 @@ class Link:
     latency_s: float
     duplex: bool = True
     copy_curves: tuple[tuple[str, tuple[tuple[float, float], ...]], ...] = ()
+    price_usd: float | None = None
+    power_w: float | None = None
     status: str = "datasheet"
     caveats: tuple[str, ...] = ()
+    economic_caveats: tuple[str, ...] = ()
 
     @property
     def delivered_bytes_per_s(self) -> float:
@@ -71,8 +74,11 @@ def link_from_entry(entry: Entry) -> Link:
         latency_s=entry.si("latency"),
         duplex=entry.traits.get("duplex", "yes") == "yes",
         copy_curves=tuple(curves),
+        price_usd=entry.optional_si("price"),
+        power_w=entry.optional_si("power"),
         status=entry.status,
         caveats=entry.caveats,
+        economic_caveats=entry.economic_caveats,
     )
 
 

@@ -18,6 +18,8 @@ class DeviceCost:
     outstanding I/O. `network_*` are None for what sits in the host. A write burst larger than `write_cache_bytes`
     falls to `sustained_write_bytes_per_s`; both are None where no source gives them. `drives` counts the drives (or
     memory modules, or stores) in all of it, `ports` its network ports. `caveats` lists assumed or unverified figures.
+    Wear: `endurance_bytes`, or `rated_dwpd` writes of the whole capacity a day for `rated_life_s`, under a load that the
+    flash writes `rated_write_amplification` times; KV is written `write_amplification` times.
     """
 
     name: str
@@ -39,10 +41,18 @@ class DeviceCost:
     price_usd: float | None = None
     price_cny: float | None = None
     power_w: float | None = None
+    idle_power_w: float | None = None
+    price_usd_per_byte: float | None = None
+    power_w_per_byte: float | None = None
+    rated_dwpd: float | None = None
+    rated_life_s: float | None = None
+    write_amplification: float | None = None
+    rated_write_amplification: float | None = None
     drives: int = 1
     ports: int | None = None
     status: str = "datasheet"
     caveats: tuple[str, ...] = ()
+    economic_caveats: tuple[str, ...] = ()
 
     def read_limit_bytes_per_s(self, io_bytes: float) -> float:
         """Return what all reads of *io_bytes* each can get together: min(bandwidth, IOPS x size) [B/s]."""
@@ -126,10 +136,18 @@ class Device:
             price_usd=_times(count, entry.optional_si("price")),
             price_cny=_times(count, entry.optional_si("price_cny")),
             power_w=_times(count, entry.optional_si("power")),
+            idle_power_w=_times(count, entry.optional_si("idle_power")),
+            price_usd_per_byte=entry.optional_si("price_per_capacity"),
+            power_w_per_byte=entry.optional_si("power_per_capacity"),
+            rated_dwpd=entry.optional_si("rated_dwpd"),
+            rated_life_s=entry.optional_si("rated_life"),
+            write_amplification=entry.optional_si("write_amplification"),
+            rated_write_amplification=entry.optional_si("rated_write_amplification"),
             drives=n,
             ports=None if port is None else count * n_ports,
             status=entry.status,
             caveats=entry.caveats,
+            economic_caveats=entry.economic_caveats,
         )
 
     def _per_box(self, name: str, asked: int | None) -> int:

@@ -29,6 +29,8 @@ _UNITS: Final[Mapping[str, Mapping[str, float]]] = MappingProxyType(
         "watts": {"W": 1.0},
         "usd": {"USD": 1.0},
         "cny": {"CNY": 1.0},
+        "usd_per_byte": {"USD/B": 1.0},
+        "watts_per_byte": {"W/B": 1.0},
         "number": {"": 1.0, "%": 0.01, "x": 1.0},
     }
 )
@@ -41,6 +43,8 @@ _PLAIN: Final[Mapping[str, Mapping[str, float]]] = MappingProxyType(
             **dict.fromkeys(("d", "day", "days"), 86400.0),
         },
         "ops_per_s": {"/s": 1.0, "1/s": 1.0},
+        "usd_per_byte": {"USD/GB": 1e-9, "USD/TB": 1e-12},
+        "watts_per_byte": {"W/GB": 1e-9, "W/TB": 1e-12},
     }
 )
 _EXAMPLES: Final[Mapping[str, str]] = MappingProxyType(
@@ -55,6 +59,8 @@ _EXAMPLES: Final[Mapping[str, str]] = MappingProxyType(
         "watts": "W, kW, MW",
         "usd": "USD",
         "cny": "CNY",
+        "usd_per_byte": "USD/GB, USD/TB",
+        "watts_per_byte": "W/GB, W/TB",
         "number": "a plain number or a percentage",
     }
 )

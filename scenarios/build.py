@@ -57,7 +57,18 @@ def simulate(scenario: Scenario, *, progress: Progress | None = None, link_bin_s
     SimulationError
         If the books do not balance.
     """
-    return run(build(scenario, link_bin_s=link_bin_s), progress=progress)
+    assembly = assemble(scenario)
+    result = run(build(scenario, assembly, link_bin_s=link_bin_s), progress=progress)
+    add_economics(scenario, result, assembly)
+    return result
+
+
+def add_economics(scenario: Scenario, result: SimulationResult, assembly: Assembly) -> None:
+    """Add money, energy and wear to the summary of a run, where its scenario says ``economics``."""
+    if scenario.economics is not None:
+        from scenarios.economics.evaluating import economics_of
+
+        result.summary_values["economics"] = economics_of(scenario, result, assembly)
 
 
 def run(simulation: Simulation, *, progress: Progress | None = None) -> SimulationResult:

@@ -54,6 +54,13 @@ Seed = Annotated[int, typer.Option(min=0, help="Seed of everything random.")]
 Out = Annotated[
     str, typer.Option("-o", "--out", metavar="FILE", help="Where to write, gzipped if it ends in .gz; - for stdout.")
 ]
+Economics = Annotated[
+    bool,
+    typer.Option(
+        "--economics",
+        help="Also tell money, energy and wear, on default terms where the scenario has no economics section.",
+    ),
+]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else on stdout.")]
 
 
@@ -106,6 +113,7 @@ def run(
     out: Annotated[
         str | None, typer.Option(metavar="DIR", help="Save tables (Parquet), summary and scenario here.")
     ] = None,
+    economics: Economics = False,
     json: Json = False,
 ) -> None:
     """Simulate a scenario and print what came out.
@@ -123,6 +131,7 @@ def run(
         uncertainty=uncertainty,
         jobs=jobs,
         out=out,
+        economics=economics,
         as_json=json,
     )
 
@@ -157,6 +166,7 @@ def compare(
     seed: Annotated[int | None, typer.Option(min=0, help="Seed of everything random, the first of several.")] = None,
     jobs: Annotated[int | None, typer.Option(min=1, help="Processes; as many as there are cores unless given.")] = None,
     plot: Annotated[str | None, typer.Option(metavar="FILE", help="Draw the comparison: .png, .svg or .pdf.")] = None,
+    economics: Economics = False,
     json: Json = False,
 ) -> int:
     """Run variants of a scenario on the same requests and random numbers, and say which differ by more than noise.
@@ -179,6 +189,7 @@ def compare(
         seed=seed,
         jobs=jobs,
         plot=plot,
+        economics=economics,
         as_json=json,
     )
 

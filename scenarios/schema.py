@@ -11,6 +11,7 @@ from pydantic import Field, model_validator
 
 from models.catalogue import Changes
 from scenarios.choices import Choice
+from scenarios.economics.spec import Economics
 from scenarios.figure_changes import FigureChange
 from scenarios.quantity import BytesPerS, Part, Seconds, refuse
 from scenarios.run_spec import LinkSpec, Run, Slo
@@ -290,7 +291,14 @@ class Scenario(Part):
     )
     workload: Workload
     slo: Slo | None = None
+    economics: Economics | None = Field(
+        default=None, description="Terms for money, energy and wear; null: a run says nothing of them."
+    )
     run: Run = Field(default_factory=Run)
+
+    def with_economics(self) -> "Scenario":
+        """Return this scenario with default terms of money and energy, where it has none of its own."""
+        return self if self.economics is not None else self.model_copy(update={"economics": Economics()})
 
     def changes(self) -> Changes:
         """Return what replaces figures of catalogue entries, as `models.catalogue` takes it."""

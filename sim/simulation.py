@@ -14,7 +14,7 @@ from sim.books import check_books
 from sim.clock import ARRIVAL, Clock, Wakeup
 from sim.cluster import Cluster
 from sim.recording import Columns, LinkMeter, OccupancyLog, TokenIntervals, TransferLog
-from sim.results.bottleneck import ReplicaTime
+from sim.results.bottleneck import ReplicaTime, measured_time
 from sim.results.link_use import link_use
 from sim.results.percentiles import PercentileRule
 from sim.results.result import SimulationResult, versions
@@ -257,6 +257,7 @@ class Simulation:
             columns=columns,
             summary_values=summarise(recorded, rule=measurement.rule, slo=measurement.slo or None),
             labels=labels,
+            measured=measured_time(pools, [len(pool) for pool in self.cluster.pools], ended.at_s - began.at_s),
         )
 
     def _tier_figures(self, began: _Counters, ended: _Counters) -> dict[str, dict[str, float]]:

@@ -2,10 +2,12 @@
 
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
 from models.errors import InputError
+from scenarios.commands.economics import print_compared_economics
 from scenarios.commands.progress import Progress
 from scenarios.commands.tables import print_json, print_pairs, print_table
 from scenarios.comparison import Comparison, compare, load_variants
@@ -38,11 +40,14 @@ def compare_scenario(
     seed: int | None,
     jobs: int | None,
     plot: str | None,
+    economics: bool,
     as_json: bool,
 ) -> int:
     """Run the variants and print them; return 1 if one failed, else 0. Raises KvTierError."""
     picture = None if plot is None else _picture(plot)
     found = load_variants(name_or_path, vary=vary, variants=variants, overrides=overrides, trace=trace, seed=seed)
+    if economics:
+        found = [replace(variant, scenario=variant.scenario.with_economics()) for variant in found]
     runs = len(found) * seeds
     with Progress(found[0].scenario.name, unit=f"of {runs} runs", eta=True) as progress:
         comparison = compare(found, seeds=seeds, jobs=available_cores() if jobs is None else jobs, progress=progress)
@@ -83,6 +88,7 @@ def _print(comparison: Comparison) -> None:
         print_table(["variant", *header], [_row(found, metrics) for found in ran], numbers_from=1)
     _print_distances(comparison)
     _print_differences(comparison, ran)
+    print_compared_economics(comparison)
 
 
 def _row(found: Compared, metrics: Sequence[str]) -> list[str]:

@@ -29,6 +29,7 @@ def run_scenario(
     seed: int | None,
     uncertainty: int | None,
     jobs: int | None,
+    economics: bool,
     out: str | None,
     as_json: bool,
 ) -> None:
@@ -47,6 +48,8 @@ def run_scenario(
     if out is not None:
         refuse_foreign(Path(out))  # said now rather than after the run
 
+    if economics:
+        scenario = scenario.with_economics()
     with Progress(scenario.name) as progress:
         result = simulate(scenario, progress=progress)
     prediction = None
@@ -63,6 +66,10 @@ def run_scenario(
         print_json(summary)
     else:
         _print_summary(scenario.name, summary)
+        if "economics" in summary:
+            from scenarios.commands.economics import print_economics
+
+            print_economics(summary["economics"])
         if prediction is not None:
             from scenarios.commands.uncertainty import print_prediction
 

@@ -10,6 +10,7 @@ from typing import Any, Final
 from models.errors import InputError, KvTierError
 from scenarios.comparison.bounds import Distance, distances
 from scenarios.comparison.intervals import CONFIDENCE, BlockDraws, Difference, difference_over_seeds, resolution_of
+from scenarios.comparison.least_wear import least_wear
 from scenarios.comparison.metrics import Metrics, medians, metrics_of
 from scenarios.comparison.sample import Sample, sample_of
 from scenarios.comparison.variants import Variant
@@ -119,7 +120,7 @@ class Comparison:
 
     def to_dict(self) -> dict[str, Any]:
         """Return all of it as plain values: the JSON contract of ``kvtier compare --json``."""
-        first = self.first
+        first, least = self.first, least_wear(self)
         return {
             "scenario": self.name,
             "first": None if first is None else first.variant.name,
@@ -132,6 +133,7 @@ class Comparison:
                 for metric, difference in by_metric.items()
             ],
             "distances_to_bound": [distance.to_dict() for distance in self.distances],
+            **({} if least is None else {"least_wear": least.to_dict()}),
         }
 
 
@@ -208,14 +210,16 @@ class _Ran:
 
 
 def _run(task: _Task, report: Callable[[float | None, int], None]) -> _Ran:
-    from scenarios.build import build, run
+    from scenarios.build import add_economics, assemble, build, run
     from sim.recording import WindowedIntervals
 
-    simulation = build(task.scenario)
+    assembly = assemble(task.scenario)
+    simulation = build(task.scenario, assembly)
     intervals = WindowedIntervals(simulation.clock)
     if task.in_blocks:
         simulation.intervals = intervals
     result = run(simulation, progress=report)
+    add_economics(task.scenario, result, assembly)
     summary = result.summary()
     return _Ran(summary, metrics_of(summary), sample_of(result, intervals) if task.in_blocks else None)
 

@@ -19,6 +19,7 @@ _PATHS: Final = (
     *(f"ttft_parts_s.{name}" for name in ("queue", "load", "compute", "other")),
     "hit_ratio_tokens",
 )
+_WEAR: Final = ("flash_bytes_per_day", "wear_out_years")
 
 
 def metrics_of(summary: Mapping[str, Any]) -> Metrics:
@@ -33,6 +34,17 @@ def metrics_of(summary: Mapping[str, Any]) -> Metrics:
         found[f"tiers.{name}.hit_ratio"] = ratio * tier["hit_tokens"] / all_hits if all_hits else ratio
     for name, tier in summary["tiers"].items():
         found[f"tiers.{name}.write_bytes"] = float(tier["write_bytes"])
+    return found | _economics(summary.get("economics"))
+
+
+def _economics(economics: Mapping[str, Any] | None) -> Metrics:
+    """Return what a run costs and wears, where it says so."""
+    if economics is None:
+        return {}
+    keys = ("usd_per_million_output_tokens", "joules_per_output_token")
+    found: Metrics = {f"economics.{key}": economics[key] for key in keys}
+    for name, tier in economics["tiers"].items():
+        found |= {f"economics.tiers.{name}.{key}": tier[key] for key in _WEAR if key in tier}
     return found
 
 
@@ -56,8 +68,10 @@ def metric_text(metric: str, value: float | None) -> str:
         return "-"
     if is_share(metric):
         return f"{value:.1%}"
-    if metric.endswith("_bytes"):
+    if metric.endswith(("_bytes", "_bytes_per_day")):
         return format_bytes(value)
+    if metric.startswith("economics."):
+        return f"{value:,.4g}"
     if metric.endswith("_per_s"):
         return f"{value:,.4g}" if value < 1e4 else f"{value:,.0f}"
     # Parts are differences of clock times: below a nanosecond there is only rounding.

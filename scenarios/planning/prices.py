@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final, Protocol
 
-from models.accelerator import load_accelerator
 from models.errors import ScenarioError
 from models.units import parse_quantity
 from scenarios.build import Assembly
+from scenarios.economics.bill import bill_of
 from scenarios.planning.keys import Kind, Number, kind_of
 from scenarios.schema import Scenario
 
@@ -46,40 +46,20 @@ class Pricing(Protocol):
 
 
 class CataloguePrices:
-    """Prices of accelerators and storage devices as the catalogue has them; of what it has none for, says so."""
+    """Prices of parts as the catalogue has them (`scenarios.economics.bill`); of what it has none for, says so."""
 
     def cost(self, scenario: Scenario, assembly: Assembly) -> Cost:
         """Return the price of all parts, and which have none."""
         amounts: defaultdict[str, float] = defaultdict(float)
         lines: list[str] = []
         missing: list[str] = []
-
-        def add(what: str, count: int, prices: dict[str, float | None]) -> None:
-            known = {currency: price for currency, price in prices.items() if price is not None}
-            for currency, price in known.items():
-                amounts[currency] += count * price
-                lines.append(f"{count} x {what} at {price:,.0f} {currency}")
-            if not known:
-                missing.append(what)
-
-        for name, count in _accelerators(scenario, assembly).items():
-            add(name, count, {"USD": load_accelerator(name).price_usd})
-        for part in assembly.topology.parts:
-            if not part.is_page_cache:
-                places = len(assembly.topology.pools()[part.name])
-                add(part.device.name, places, {"USD": part.device.price_usd, "CNY": part.device.price_cny})
-        links = {"nic": scenario.cluster.nic, "switch": scenario.cluster.switch}
-        missing += [entry for name, entry in links.items() if entry and name in assembly.topology.links.nominal]
+        for item in bill_of(scenario, assembly):
+            for currency, price in item.prices.items():
+                amounts[currency] += item.count * price
+                lines.append(f"{item.count} x {item.what} at {price:,.0f} {currency}")
+            if not item.prices:
+                missing.append(item.what)
         return Cost(amounts=dict(amounts), lines=tuple(lines), missing=tuple(dict.fromkeys(missing)))
-
-
-def _accelerators(scenario: Scenario, assembly: Assembly) -> Counter[str]:
-    cluster = scenario.cluster
-    found = Counter({cluster.accelerator: assembly.engines.sizes.workers * cluster.replicas})
-    if cluster.decode is not None and assembly.decoding is not None:
-        decoding = cluster.decoding()
-        found[decoding.accelerator] += assembly.decoding.engines.sizes.workers * decoding.replicas
-    return found
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -237,6 +237,7 @@ def _of_entry(scenario: Scenario, entry: Entry, fitted: Mapping[str, Uncertain])
         key = f"figures.{entry.name}.{name}"
         dimension = KINDS[entry.kind].dimensions[name]
         moves_time = dimension in _RATES_AND_TIMES or (dimension == "number" and name not in _COUNTS)
+        moves_time &= name not in KINDS[entry.kind].economic
         if key in fitted or name in held or not figure.value or not moves_time:
             continue
         said = figure.spread  # of the scenario's own figure, where it has one

@@ -42,6 +42,20 @@ class ReplicaTime:
         return f"{self.kind} replicas" if self.kind else "replicas"
 
 
+def measured_time(pools: Sequence[ReplicaTime], counts: Sequence[int], window_s: float) -> dict[str, Any]:
+    """Return what `SimulationResult.measured` holds: the measured time [s] and what the replicas did with it."""
+    replicas = [
+        {
+            "kind": time.kind or "all",
+            "count": count,
+            "compute_fraction": time.compute_fraction,
+            "load_stall_fraction": time.load_stall_fraction,
+        }
+        for time, count in zip(pools, counts, strict=True)
+    ]
+    return {"window_s": window_s, "replicas": replicas}
+
+
 def name_bottleneck(
     *,
     parts_s: Mapping[str, float | None],

@@ -100,6 +100,7 @@ def _write(result: SimulationResult, directory: Path) -> None:
         "provenance": result.provenance,
         "files": files,
         "labels": result.labels,
+        "measured": result.measured,
     }
     _write_json(directory / _MANIFEST, manifest)
 
@@ -166,6 +167,7 @@ def load_result(directory: Path) -> dict[str, Any]:
             "columns": {name: _read_table(directory / f"{name}.parquet", labels.get(name, {})) for name in tables},
             "summary_values": _read_json(directory / "summary.json"),
             "labels": labels,
+            "measured": dict(manifest.get("measured", {})),  # results of before had none
         }
     # pyarrow's errors are ValueError or OSError, json's ValueError; a hand-edited manifest gives the other three.
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:

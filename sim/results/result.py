@@ -54,6 +54,9 @@ class SimulationResult:
         What :meth:`summary` returns (:func:`sim.results.summary.summarise`).
     labels : dict
         By table: the words behind columns of codes (``labels()`` of the recorders).
+    measured : dict
+        What was counted of the measured time: ``window_s`` [s], and ``replicas``, a dict for each pool of them: ``kind``,
+        ``count``, ``compute_fraction`` and ``load_stall_fraction`` of (replicas x time).
     """
 
     scenario: dict[str, Any]
@@ -62,6 +65,7 @@ class SimulationResult:
     columns: dict[str, Columns]
     summary_values: dict[str, Any]
     labels: dict[str, Labels] = field(default_factory=dict)
+    measured: dict[str, Any] = field(default_factory=dict)
 
     def summary(self) -> dict[str, Any]:
         """Return the summary of the run, a fresh copy: the JSON contract of ``kvtier run --json``."""
