@@ -27,7 +27,7 @@ def energy_cost(joules: float, *, pue: float, price_per_kwh: float) -> float:
 def power_w(idle_w: float, busy_w: float, busy: float) -> float:
     """Return the mean power of a part that is at work for the share *busy* of the time [W].
 
-    Straight between idle and busy: Fan, Weber and Barroso, Power provisioning for a warehouse-sized computer, ISCA 2007.
+    Straight between idle and busy: Fan, Weber, Barroso, Power provisioning for a warehouse-sized computer, ISCA 2007.
     """
     return idle_w + (busy_w - idle_w) * min(max(busy, 0.0), 1.0)
 

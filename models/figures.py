@@ -101,8 +101,10 @@ KINDS: Final[Mapping[str, KindSchema]] = MappingProxyType(
             # Prices and power of an array are for the box. rated_dwpd: drive writes a day for the rated_life, of a load
             # that makes the flash write rated_write_amplification times as much; write_amplification is that of KV.
             economic=frozenset(
-                "endurance power idle_power power_per_capacity price price_per_capacity price_cny rated_dwpd rated_life "
-                "write_amplification rated_write_amplification".split()
+                {
+                    *("endurance", "rated_dwpd", "rated_life", "rated_write_amplification", "write_amplification"),
+                    *("power", "idle_power", "power_per_capacity", "price", "price_per_capacity", "price_cny"),
+                }
             ),
         ),
         "link": KindSchema(

@@ -18,7 +18,7 @@ class DeviceCost:
     outstanding I/O. `network_*` are None for what sits in the host. A write burst larger than `write_cache_bytes`
     falls to `sustained_write_bytes_per_s`; both are None where no source gives them. `drives` counts the drives (or
     memory modules, or stores) in all of it, `ports` its network ports. `caveats` lists assumed or unverified figures.
-    Wear: `endurance_bytes`, or `rated_dwpd` writes of the whole capacity a day for `rated_life_s`, under a load that the
+    Wear: `endurance_bytes`, or `rated_dwpd` writes of the whole capacity a day for `rated_life_s`, of a load that the
     flash writes `rated_write_amplification` times; KV is written `write_amplification` times.
     """
 

@@ -1,1 +1,1 @@
-"""What a scenario costs to run: money, energy, wear. Applies the laws of `models.economics` to a run; changes nothing."""
+"""What a scenario costs to run: money, energy, wear. The laws of `models.economics`, applied to a run."""

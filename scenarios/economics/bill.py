@@ -76,7 +76,7 @@ def accelerators(scenario: Scenario, assembly: Assembly) -> list[tuple[Accelerat
 
 
 def capacity_of(part: Part, assembly: Assembly) -> int:
-    """Return the bytes that one place of a tier is made of: of its device where that is known, else those for KV [B]."""
+    """Return how large one place of a tier is [B]: its device where that is known, else what it has for KV."""
     if part.device.capacity_bytes is not None:
         return part.device.capacity_bytes
     return round(assembly.topology.pools()[part.name][0].capacity_bytes)

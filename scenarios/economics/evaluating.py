@@ -26,8 +26,8 @@ class _Power(NamedTuple):
 def economics_of(scenario: Scenario, result: SimulationResult, assembly: Assembly) -> dict[str, Any]:
     """Return what a run of *scenario*, which says ``economics``, costs: plain values in USD, W, J, B and years.
 
-    *assembly* is that of the same scenario. Money is amortisation and electricity, idle time included; energy a token is
-    that of the measured time. A figure that no catalogue entry has counts as nothing, and its part is listed as missing.
+    *assembly* is that of the same scenario. Money is amortisation and electricity, idle time included; energy a token
+    is that of the measured time. What no catalogue entry says counts as nothing, and its part is listed.
     """
     terms = scenario.economics or Economics()
     bill = bill_of(scenario, assembly)

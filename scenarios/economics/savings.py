@@ -17,10 +17,10 @@ from sim.results.summary import measured_mask
 def gpu_hours_saved(result: SimulationResult, assembly: Assembly, tiers: Sequence[str]) -> dict[str, float | None]:
     """Return by tier the GPU-hours that its hits spared in the measured requests that were completed.
 
-    *tiers* are all of the scenario, fastest first. Of a prompt whose first tokens were found, those of faster tiers lie
-    in front, and each tier spares what the roofline takes for its own stretch: time to compute as far as its hits reach,
-    less time to where they begin, nobody beside. A run without the tier would show what its queue costs besides.
-    None where measured step times do not cover a prompt.
+    *tiers* are all of the scenario, fastest first. Of the tokens of a prompt that were found, those of faster tiers lie
+    in front, and each tier spares what the roofline takes for its own stretch: time to compute as far as its hits
+    reach, less time to where they begin, nobody beside. A comparison with a run without the tier shows what queues and
+    other tiers would make of it. None where measured step times do not cover a prompt.
     """
     done = _completed(result)
     gpus = assembly.engines.sizes.workers

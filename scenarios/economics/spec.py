@@ -12,14 +12,14 @@ class Economics(Part):
         default=5.0,
         gt=0,
         description="Years that parts are written off over. Default: what Amazon takes for AI servers since 2025 (10-K "
-        "for 2024); Microsoft, Alphabet and Meta take 5.5 to 6.",
+        "of 2024); Microsoft, Alphabet and Meta take 5.5 to 6.",
     )
     utilisation: float = Field(
         default=0.7,
         gt=0,
         le=1,
-        description="Share of these years in which the cluster does what the run does; in the rest it is idle, and both "
-        "its price and its idle power are paid by what it does. Default: what www.aiinframap.com/tools/chips/"
+        description="Share of these years in which the cluster does what the run does; in the rest it is idle, and "
+        "its price and idle power are paid by what it does. Default: what www.aiinframap.com/tools/chips/"
         "h100-vs-h200-vs-b200-tco takes for GPUs (mid 2026).",
     )
     electricity_usd_per_kwh: float = Field(
@@ -31,8 +31,8 @@ class Economics(Part):
     pue: float = Field(
         default=1.54,
         ge=1,
-        description="Energy of the building over that of its computers. Default: mean of Uptime Institute's Global Data "
-        "Center Survey 2025; new large sites reach 1.1 to 1.2.",
+        description="Energy of the building over that of its computers. Default: mean of Uptime Institute's Global "
+        "Data Center Survey 2025; new large sites reach 1.1 to 1.2.",
     )
     gpu_idle_fraction: float = Field(
         default=0.115,

@@ -55,8 +55,8 @@ class SimulationResult:
     labels : dict
         By table: the words behind columns of codes (``labels()`` of the recorders).
     measured : dict
-        What was counted of the measured time: ``window_s`` [s], and ``replicas``, a dict for each pool of them: ``kind``,
-        ``count``, ``compute_fraction`` and ``load_stall_fraction`` of (replicas x time).
+        What was counted of the measured time: ``window_s`` [s], and ``replicas``, a dict for each pool of them:
+        ``kind``, ``count``, ``compute_fraction`` and ``load_stall_fraction`` of (replicas x time).
     """
 
     scenario: dict[str, Any]
