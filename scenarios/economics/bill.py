@@ -24,6 +24,8 @@ class Item:
     ----------
     what : str
         Its name.
+    role : str
+        ``accelerators``, ``servers``, ``nic``, ``switch``, or the tier's name.
     count : int
         How many.
     prices : dict
@@ -35,6 +37,7 @@ class Item:
     """
 
     what: str
+    role: str
     count: int
     prices: dict[str, float]
     power_w: float | None = None
@@ -49,12 +52,19 @@ def bill_of(scenario: Scenario, assembly: Assembly) -> list[Item]:
         counts[gpu.name] += count
         known[gpu.name] = gpu
     items = [
-        Item(what=name, count=count, prices=_usd(known[name].price_usd), caveats=known[name].economic_caveats)
+        Item(
+            what=name,
+            role="accelerators",
+            count=count,
+            prices=_usd(known[name].price_usd),
+            caveats=known[name].economic_caveats,
+        )
         for name, count in counts.items()
     ]
     items += [
         Item(
             what=f"share of a server with {name}",
+            role="servers",
             count=count,
             prices=_usd(known[name].host_price_usd),
             power_w=known[name].host_power_w,
@@ -90,7 +100,7 @@ def _tier(part: Part, assembly: Assembly) -> Item:
     if not prices and device.price_usd_per_byte is not None:
         prices["USD"] = device.price_usd_per_byte * capacity_of(part, assembly)
     places = len(assembly.topology.pools()[part.name])
-    return Item(what=device.name, count=places, prices=prices, caveats=device.economic_caveats)
+    return Item(what=device.name, role=part.name, count=places, prices=prices, caveats=device.economic_caveats)
 
 
 def _network(scenario: Scenario, assembly: Assembly) -> Iterator[Item]:
@@ -102,6 +112,7 @@ def _network(scenario: Scenario, assembly: Assembly) -> Iterator[Item]:
             link = load_link(entry, scenario.changes())
             yield Item(
                 what=link.name,
+                role=family,
                 count=count,
                 prices=_usd(link.price_usd),
                 power_w=link.power_w,

@@ -83,9 +83,11 @@ def _powers(
 ) -> dict[str, _Power | None]:
     """Return the power of what the cluster consists of, before the building's share; None where nobody knows it."""
     powers: dict[str, _Power | None] = dict(_accelerator_powers(scenario, result, assembly, terms))
-    for item in bill:
-        if item.power_w is not None:
-            powers[item.what] = _Power(item.count * item.power_w, item.count * item.power_w)
+    for role in ("servers", "nic", "switch"):
+        items = [item for item in bill if item.role == role]
+        if items:
+            known = [item.count * item.power_w for item in items if item.power_w is not None]
+            powers[role] = _Power(sum(known), sum(known)) if len(known) == len(items) else None
     window_s, figures = result.measured["window_s"], result.summary_values["tiers"]
     for part in assembly.topology.parts:
         if not part.is_page_cache:
