@@ -21,6 +21,9 @@ class Lirs(ChunkPolicy):
     S becomes hot, and the oldest hot one turns cold and enters Q; a cold chunk used outside S enters S and stays cold.
     New chunks are hot while the hot share is not full, cold afterwards. S holds at most twice the capacity: the name
     that went first leaves it first. Jiang and Zhang, LIRS, SIGMETRICS 2002, with the bounds of libCacheSim's LIRS.c.
+
+    LIRS.c (0.3.5) also turns the oldest hot chunk cold when a cold one outside S is used, so that the hot share is
+    short by one; where the cold share is one chunk, the one that was used then goes, but is a hit the next time.
     """
 
     def __init__(self) -> None:

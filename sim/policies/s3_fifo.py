@@ -20,7 +20,8 @@ class S3Fifo(ChunkPolicy):
     small queue moves to the main one if it was hit twice, else it goes and its name is kept (as many names as the main
     queue holds). The oldest of the main queue enters it anew with one hit less if it was hit (3 hits count), else it
     goes. A chunk whose name is kept enters the main queue, as does what comes before the first eviction once the small
-    queue is full. Yang et al., FIFO queues are all you need, SOSP 2023; libCacheSim's S3FIFO.c.
+    queue is full. Yang et al., FIFO queues are all you need, SOSP 2023; libCacheSim's S3FIFO.c (0.3.5, which
+    stores nothing where the capacity is below 20 chunks).
     """
 
     def __init__(self) -> None:

@@ -15,7 +15,8 @@ class Slru(ChunkPolicy):
 
     The least recent of the lowest segment goes first. New chunks enter the lowest segment that has room, so that the
     higher ones fill while the cache does. Karedla, Love and Wherry, IEEE Computer 1994, with the four segments of
-    libCacheSim's SLRU.c. SGLang's SLRU (a chunk is protected from its second hit on) has no bound on its segments.
+    libCacheSim's SLRU.c (which, where they leave a rest of the capacity, evicts at a hit what overflows the lowest
+    one). SGLang's SLRU (a chunk is protected from its second hit on) has no bound on its segments.
 
     Parameters
     ----------

@@ -22,6 +22,12 @@ class WTinyLfu(ChunkPolicy):
     of the window stands against the least recent of the probation segment: the one with fewer uses goes, the window's
     where they are equal. Uses are those of :class:`sim.policies.frequencies.Frequencies`, halved every 10 x capacity,
     counted at every access. Einziger, Friedman and Manes, TinyLFU, ACM TOS 2017.
+
+    libCacheSim's WTinyLFU.c (0.3.5) differs: it counts in a Bloom filter of 14.4 counters for each chunk of the main
+    part, so that others' uses add to a chunk's on a long trace; it does not count hits in the window, and counts what
+    leaves the window once more; it halves after 32 hits in the main part for each chunk there; a chunk enters the
+    protected segment where only that has room; segments are cut to whole chunks apart, and what is over goes at a hit;
+    below 100 chunks it has no window and stores nothing.
     """
 
     def __init__(self) -> None:

@@ -3,19 +3,22 @@
 libcachesim 0.3.5 (every id an access) and kvcache-simulator 0.1.3 (prefixes); their figures lie beside the traces, and
 libcachesim also runs here.
 
-Equal to 6 digits: LRU, FIFO, LFU, SIEVE, Belady, CLOCK, ARC, S3-FIFO, 2Q (both traces, all sizes).
+Equal to 6 digits: LRU, FIFO, LFU, SIEVE, Belady, CLOCK, ARC, S3-FIFO, 2Q (both traces, all sizes; at random, any size).
 
-LIRS differs where a resident cold block that has left the stack is hit: libcachesim then cools the oldest hot block if
-the hot share is full, though no block becomes hot (``hit_RD_HIRinQ`` in LIRS.c calls ``evictLIR``), and the hot share
-stays short by one. The paper (SIGMETRICS 2002, section 3.3, case 2) only moves the block to the end of the queue. With
-that one rule added, our class counts the same, so the definition is all that differs.
+The others differ by rules that libcachesim adds, each named and proven in the kit (`libcachesim_rules.py`,
+`w_tinylfu_of_libcachesim.py`): a plain cache without them counts what ours counts, with all of them what libcachesim
+counts, and with one of them left out something else.
 
-W-TinyLFU differs in what is counted and where. libcachesim adds to its sketch at insertions and at hits in the main
-part, not at hits in the window, and once more for the window's candidate each time one is judged (``WTinyLFU_find`` and
-``WTinyLFU_evict``); it halves after 32 x capacity hits in the main part, which on these traces never come, so that a
-sketch made for as many keys as the main part holds takes in all of the trace; and new chunks also enter the protected
-segment while that has room. The paper (ACM TOS 2017) counts every access and halves after W of them. With all four of
-its rules ours moves towards it (synthetic, 1,000 blocks: 0.077, with them 0.062, libcachesim 0.037), not onto it.
+LIRS: a hit on a cold block that has left the stack cools a hot one, though none becomes hot. The paper (SIGMETRICS
+2002, section 3.3, case 2) only moves the block to the end of the queue.
+
+W-TinyLFU: what is counted and in what, when counts are halved, where blocks enter, and how sizes are rounded. Its
+sketch is so small for these traces that the count goes with the hashes: with ids 0, 1, 2, ... libcachesim hits 0.028529
+of the synthetic trace in 1,000 blocks, with 1, 2, 3, ... 0.037251. The figures beside the traces are of the latter.
+
+SLRU, where four segments do not divide the capacity: libcachesim evicts before the cache is full.
+
+S3-FIFO below 20 blocks: libcachesim compares the size of a block with that of a small queue of one and stores nothing.
 """
 
 import gzip
@@ -24,16 +27,20 @@ import os
 import random
 from dataclasses import dataclass
 from functools import cache
+from itertools import product
 from pathlib import Path
 from typing import Any
 
+import libcachesim_rules
 import pytest
+import w_tinylfu_of_libcachesim
+from libcachesim_rules import LirsReference, SlruReference
+from w_tinylfu_of_libcachesim import WTinyLfuReference
 
 from sim.policies.base import EVICTION, EvictionPolicy, PolicyContext
 from sim.policies.future import KnownFuture
 from sim.policies.hooks import hooks
 from sim.policies.leaf import constrain_to_leaves
-from sim.policies.lirs import Lirs
 from sim.policies.making import make_policy
 from sim.replay import block_hit_ratio, prefix_replay
 from sim.runs import STRAND_BITS
@@ -63,30 +70,6 @@ needs_figures = pytest.mark.skipif(not PEERS.exists(), reason=f"no {PEERS.name}:
 class Request:
     block_ids: list[int]
     prompt_tokens: int
-
-
-class LirsOfLibcachesim(Lirs):
-    """With the rule that libcachesim has and the paper has not: see the top of this file."""
-
-    def __init__(self, most_cold: int) -> None:
-        super().__init__()
-        self._most_cold = most_cold
-        self.gave_up: list[int] = []  # chunks that it evicted without being asked to
-
-    def _touch(self, key: int) -> None:
-        if key not in self._stack and self._hot >= self._most_hot:
-            self._queue.move_to_end(key)
-            cooled, _ = self._stack.popitem(last=False)
-            self._hot -= 1
-            if len(self._queue) >= self._most_cold:
-                gone = next(iter(self._queue))
-                self.evict(range(gone, gone + 1))
-                self.gave_up.append(gone)
-            self._queue[cooled] = None
-            self._prune()
-            if key not in self._queue:
-                return
-        super()._touch(key)
 
 
 @cache
@@ -126,44 +109,36 @@ def hit_ratio(policy: str | EvictionPolicy, capacity: int, ids: list[int]) -> fl
     return round(block_hit_ratio(policy, capacity, counted()), 6)
 
 
-def libcachesim_ratio(name: str, capacity: int, ids: list[int], **parameters: Any) -> float:
-    """Return what libcachesim counts here and now, to 6 digits."""
+def libcachesim_hits(name: str, capacity: int, ids: list[int], **parameters: Any) -> list[bool]:
+    """Return what hits in libcachesim here and now."""
     libcachesim = pytest.importorskip("libcachesim")
-    cache = getattr(libcachesim, name)(cache_size=capacity, **parameters)
+    cache = getattr(libcachesim, name)(cache_size=capacity, hashpower=16, **parameters)
     next_use: dict[int, int] = {}
     following = [0] * len(ids)
     for at in range(len(ids) - 1, -1, -1):
         following[at] = next_use.get(ids[at], (1 << 63) - 1)
         next_use[ids[at]] = at
-    hits = 0
+    hits = []
     for at, key in enumerate(ids):
         request = libcachesim.Request(obj_id=key, obj_size=1)
         request.next_access_vtime = following[at]
-        hits += cache.get(request)
-    return round(hits / len(ids), 6)
+        hits.append(cache.get(request))
+    return hits
 
 
-def lirs_of_libcachesim_ratio(capacity: int, ids: list[int]) -> float:
-    """Return what our LIRS counts with the rule of libcachesim, which evicts at some hits."""
-    policy = LirsOfLibcachesim(max(capacity // 100, 1))
-    policy.prepare(PolicyContext(capacity_chunks=capacity))
-    resident: set[int] = set()
-    hits = 0
-    for key in ids:
-        run = range(key, key + 1)
-        if key in resident:
-            hits += 1
-            policy.touch(run)
-            resident.difference_update(policy.gave_up)
-            policy.gave_up.clear()
-            continue
-        if len(resident) == capacity:
-            gone = next(policy.victims())[:1]
-            policy.evict(gone)
-            resident.difference_update(gone)
-        policy.insert(run)
-        resident.add(key)
-    return round(hits / len(ids), 6)
+def figures(name: str, trace: str) -> dict[int, float]:
+    """Return libcachesim's ratio by size."""
+    points = {p["size"]: p["hit_ratio"] for p in peers()["libcachesim"][trace] if p["policy"] == name}
+    assert len(points) == 4
+    return points
+
+
+def hits_of(reference: Any, ids: list[int]) -> list[bool]:
+    return [reference.get(key) for key in ids]
+
+
+def ratio(hits: list[bool]) -> float:
+    return round(sum(hits) / len(hits), 6)
 
 
 def random_ids(seed: int, length: int = 4000) -> list[int]:
@@ -189,36 +164,91 @@ def random_ids(seed: int, length: int = 4000) -> list[int]:
 @pytest.mark.parametrize("name", [name for name, (figure, _, _) in LIBCACHESIM.items() if figure])
 @pytest.mark.parametrize("trace", TRACES)
 def test_block_hits_equal_libcachesim(trace: str, name: str) -> None:
-    points = [point for point in peers()["libcachesim"][trace] if point["policy"] == LIBCACHESIM[name][0]]
-    assert len(points) == 4
-    ours = {point["size"]: hit_ratio(name, point["size"], accesses(trace)) for point in points}
-    assert ours == {point["size"]: point["hit_ratio"] for point in points}
+    points = figures(LIBCACHESIM[name][0] or "", trace)
+    assert {size: hit_ratio(name, size, accesses(trace)) for size in points} == points
 
 
-@needs_figures
-@pytest.mark.parametrize("trace", TRACES)
-def test_lirs_equals_libcachesim_but_for_the_rule_that_it_adds(trace: str) -> None:
-    points = {p["size"]: p["hit_ratio"] for p in peers()["libcachesim"][trace] if p["policy"] == "LIRS"}
-    assert {size: lirs_of_libcachesim_ratio(size, accesses(trace)) for size in points} == points
-    assert {size: hit_ratio("lirs", size, accesses(trace)) for size in points} == pytest.approx(points, abs=0.0005)
-
-
-@needs_figures
-@pytest.mark.parametrize("trace", TRACES)
-def test_w_tinylfu_hits_what_libcachesim_does_or_more(trace: str) -> None:
-    points = {p["size"]: p["hit_ratio"] for p in peers()["libcachesim"][trace] if p["policy"] == "WTinyLFU"}
-    for size in (1000, 10_000):
-        assert points[size] < hit_ratio("w-tinylfu", size, accesses(trace)) < points[size] + 0.07
-
-
-@pytest.mark.parametrize("name", LIBCACHESIM)
-@pytest.mark.parametrize("capacity", [20, 60, 200])
+@pytest.mark.parametrize("name", [name for name in LIBCACHESIM if name != "slru"])
+@pytest.mark.parametrize("capacity", [20, 37, 60, 101, 200])
 def test_block_hits_equal_libcachesim_on_random_accesses(name: str, capacity: int) -> None:
-    # Capacities that four segments share evenly: where they do not, SLRU of libcachesim evicts before it is full.
     _, theirs, parameters = LIBCACHESIM[name]
     for seed in range(3):
         ids = random_ids(seed)
-        assert hit_ratio(name, capacity, ids) == libcachesim_ratio(theirs, capacity, ids, **parameters)
+        assert hit_ratio(name, capacity, ids) == ratio(libcachesim_hits(theirs, capacity, ids, **parameters))
+
+
+@pytest.mark.parametrize("capacity", [10, 19])
+def test_s3fifo_of_libcachesim_stores_nothing_below_20_blocks(capacity: int) -> None:
+    ids = random_ids(0)
+    assert not any(libcachesim_hits("S3FIFO", capacity, ids))
+    assert hit_ratio("s3fifo", capacity, ids) > 0.3
+
+
+@pytest.mark.parametrize("capacity", [20, 60, 200, 15, 37, 59])
+def test_slru_equals_libcachesim_but_for_blocks_that_it_evicts_early(capacity: int) -> None:
+    early = 0
+    for seed in range(4):
+        ids = random_ids(seed)
+        ours, theirs = (hits_of(SlruReference(capacity, bound=bound), ids) for bound in (False, True))
+        assert hit_ratio("slru", capacity, ids) == ratio(ours)
+        assert libcachesim_hits("SLRU", capacity, ids) == theirs
+        early += ours != theirs
+    assert (early > 0) == (capacity % 4 > 0)
+
+
+@needs_figures
+@pytest.mark.parametrize("trace", TRACES)
+def test_lirs_equals_libcachesim_but_for_the_rules_that_it_adds(trace: str) -> None:
+    points, ids = figures("LIRS", trace), accesses(trace)
+    theirs = {size: ratio(hits_of(LirsReference(size, libcachesim_rules.DIFFERENCES), ids)) for size in points}
+    assert theirs == points
+    for size in (1000, 10_000):
+        assert hit_ratio("lirs", size, ids) == ratio(hits_of(LirsReference(size), ids))
+
+
+def test_lirs_on_random_accesses() -> None:
+    left_out: dict[str, int] = dict.fromkeys(libcachesim_rules.DIFFERENCES, 0)
+    for seed, capacity in product(range(3), (10, 41, 97, 200, 333)):
+        ids = random_ids(seed)
+        theirs = libcachesim_hits("LIRS", capacity, ids)
+        assert hits_of(LirsReference(capacity, libcachesim_rules.DIFFERENCES), ids) == theirs
+        assert ratio(hits_of(LirsReference(capacity), ids)) == hit_ratio("lirs", capacity, ids)
+        for rule in left_out:
+            left_out[rule] += hits_of(LirsReference(capacity, libcachesim_rules.DIFFERENCES - {rule}), ids) != theirs
+    assert all(left_out.values()), left_out
+
+
+@needs_figures
+@pytest.mark.parametrize("trace", TRACES)
+def test_w_tinylfu_with_the_rules_of_libcachesim_equals_its_figures(trace: str) -> None:
+    points, ids = figures("WTinyLFU", trace), [key + 1 for key in accesses(trace)]
+    rules = w_tinylfu_of_libcachesim.DIFFERENCES
+    assert {size: ratio(hits_of(WTinyLfuReference(size, rules), ids)) for size in points} == points
+
+
+@needs_figures
+@pytest.mark.parametrize("trace", TRACES)
+def test_w_tinylfu_equals_the_plain_cache_without_them(trace: str) -> None:
+    for size in (1000, 10_000):
+        ours = hit_ratio("w-tinylfu", size, accesses(trace))
+        assert ours == ratio(hits_of(WTinyLfuReference(size), accesses(trace)))
+
+
+@pytest.mark.parametrize("capacity", [60, 100, 110, 200, 333])
+def test_w_tinylfu_on_random_accesses(capacity: int) -> None:
+    rules = w_tinylfu_of_libcachesim.DIFFERENCES
+    for seed in range(2):
+        ids = random_ids(seed, 10_000)
+        assert hits_of(WTinyLfuReference(capacity, rules), ids) == libcachesim_hits("WTinyLFU", capacity, ids)
+        assert ratio(hits_of(WTinyLfuReference(capacity), ids)) == hit_ratio("w-tinylfu", capacity, ids)
+
+
+@pytest.mark.parametrize("rule", sorted(w_tinylfu_of_libcachesim.DIFFERENCES))
+def test_w_tinylfu_needs_every_rule_to_equal_libcachesim(rule: str) -> None:
+    capacity = 60 if rule == w_tinylfu_of_libcachesim.WINDOW else 110  # 110: no segment comes out whole
+    ids = random_ids(0, 20_000)
+    less = w_tinylfu_of_libcachesim.DIFFERENCES - {rule}
+    assert hits_of(WTinyLfuReference(capacity, less), ids) != libcachesim_hits("WTinyLFU", capacity, ids)
 
 
 @needs_figures

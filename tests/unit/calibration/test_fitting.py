@@ -14,6 +14,7 @@ from calibration.measurements import read_table
 from calibration.simulating import medians
 from models.errors import InputError
 from scenarios.loader import load_scenario
+from scenarios.uncertainty.fit import read_fit
 
 TRUTH = {
     "engine.request_latency": "1 s",
@@ -115,6 +116,22 @@ def test_what_was_fitted_is_printed(fitted: Fitted, capsys: pytest.CaptureFixtur
     assert str(document["parameters"]["figures.fx100.port_delivered_fraction"]["value"]) in printed
     assert "each left out of the fit" in printed
     assert f"The data hold {(fitted.singular_values > 1.0).sum()} of 4 combinations" in printed
+
+
+def test_what_a_prediction_needs_of_a_fit_is_written(fitted: Fitted, tmp_path: Path) -> None:
+    document = fitted_document(fitted, command="kvtier calibrate fit.yaml", date="2026-01-01")
+    path = tmp_path / "mine.yaml"
+    path.write_text(yaml_text(document), encoding="utf-8")
+    read = read_fit(str(path))
+    # The rows were measured with 5 %: what is left of 12 rows beside three parameters is about that.
+    assert 0.03 < document["fit"]["scatter"] < 0.08
+    assert document["fit"]["degrees_of_freedom"] == pytest.approx(9.0, abs=0.3)
+    assert read.model_error.sd == max(0.05, document["fit"]["scatter"])
+    said = read.calibrated_range
+    assert said is not None
+    assert (said["accelerator"], said["device"], said["concurrency"]) == (["mi308x"], ["fx100"], [8, 16])
+    assert said["prompt_tokens"] == [30235, 30235]
+    assert said["tier_bytes_per_s"][1] == pytest.approx(12.5e9 * fitted.values[1], rel=1e-3)
 
 
 @pytest.mark.parametrize(
