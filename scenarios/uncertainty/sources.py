@@ -140,8 +140,9 @@ class Sources:
 def sources_of(scenario: Scenario, fit: Fit | None) -> Sources:
     """Return what is uncertain of a scenario that rests on *fit*.
 
-    Not drawn is what the scenario sets itself, unless it states a spread; counts, capacities and prices; the fitted
-    figures of parts that it does not use; and LLMs, whose figures are what they are.
+    Not drawn is what the scenario sets itself, unless it states a spread; counts and capacities; prices, power and wear
+    where it does not ask for economics; the fitted figures of parts that it does not use; and LLMs, whose figures are
+    what they are.
     """
     used = {entry.name: entry for entry in entries_used(scenario)}
     fitted = {} if fit is None else dict(_fitted(scenario, fit, used))
@@ -230,15 +231,15 @@ def _fitted_value(parameter: FittedParameter, section: Engine | Transfer, name: 
 
 
 def _of_entry(scenario: Scenario, entry: Entry, fitted: Mapping[str, Uncertain]) -> Iterator[Uncertain]:
-    """Yield the figures of an entry that time depends on, those left out that the fit holds."""
+    """Yield the figures of an entry that time depends on, or money if it is asked for, without those of the fit."""
     own = scenario.figures.get(entry.name, {})
     held = {_PEAK_OF.get(key.rpartition(".")[2]) for key in fitted if key.startswith(f"figures.{entry.name}.")}
     for name, figure in entry.figures.items():
         key = f"figures.{entry.name}.{name}"
         dimension = KINDS[entry.kind].dimensions[name]
         moves_time = dimension in _RATES_AND_TIMES or (dimension == "number" and name not in _COUNTS)
-        moves_time &= name not in KINDS[entry.kind].economic
-        if key in fitted or name in held or not figure.value or not moves_time:
+        matters = scenario.economics is not None if name in KINDS[entry.kind].economic else moves_time
+        if key in fitted or name in held or not figure.value or not matters:
             continue
         said = figure.spread  # of the scenario's own figure, where it has one
         spread = _by_rule(dimension, figure) if said is None and name not in own else said

@@ -67,8 +67,11 @@ def test_what_is_guessed_of_it_is_drawn_wide(path: str, kind: str, name: str) ->
     scenario = load_scenario(path, overrides=overrides)
     drawn = {u.key: u.spread for u in sources_of(scenario, None).uncertain if u.key.startswith(f"figures.{name}.")}
     assert max(drawn.values()) >= 0.1
-    # Money and wear move no time, so that no draw is spent on them.
-    assert not any("price" in key or "amplification" in key or "rated" in key for key in drawn)
+    # Money and wear move no time, so that draws are spent on them only where they are asked for.
+    assert any("price" in key for key in drawn)
+    unasked = sources_of(scenario.model_copy(update={"economics": None}), None)
+    words = ("price", "power", "tdp", "amplification", "rated")
+    assert not any(word in number.key for number in unasked.uncertain for word in words)
 
 
 @pytest.mark.parametrize(("ports", "drives"), [(1, 4), (2, 8), (6, 24)])

@@ -4,6 +4,7 @@ import json
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import pytest
 
 from models.economics import SECONDS_PER_YEAR
@@ -14,6 +15,7 @@ from scenarios.comparison.least_wear import least_wear
 from scenarios.economics.bill import bill_of
 from scenarios.loader import load_scenario
 from scenarios.planning.prices import CataloguePrices
+from scenarios.uncertainty.sources import sources_of
 from sim.results.result import SimulationResult
 
 # Every price and power is round: a GPU costs 1 USD/s over a year of use, and 1 J costs 1e-6 USD at the plug.
@@ -242,6 +244,20 @@ def test_parts_priced_in_yuan_are_paid_in_dollars(small: str) -> None:
         return found
 
     assert capital("economics.usd_per_cny=0.24") - capital() == pytest.approx(37_120)
+
+
+def test_an_uncertain_price_makes_an_uncertain_cost(small: str) -> None:
+    scenario = load_scenario(small, overrides=["economics.pue=1"])
+    sources = sources_of(scenario, None)
+    keys = [number.key for number in sources.uncertain]
+    z = np.zeros(len(keys))
+    z[keys.index("figures.h200-sxm.price")] = 1.0
+    dear = simulate(sources.apply(scenario, z)).summary()
+    plain = simulate(scenario).summary()
+    # One standard deviation of 30 % up, for two GPUs of 35,000 USD; nothing else moves.
+    more = 2 * 35_000 * (np.exp(0.3) - 1.0)
+    assert dear["economics"]["capital_usd"] - plain["economics"]["capital_usd"] == pytest.approx(more)
+    assert dear["ttft_s"] == plain["ttft_s"]
 
 
 # Prompts of which some come again: 40 contexts, twice each, in an order of their own, more than HBM keeps.
