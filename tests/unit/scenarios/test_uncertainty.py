@@ -15,6 +15,7 @@ from scenarios import cli
 from scenarios.build import build, simulate
 from scenarios.layers import shipped
 from scenarios.loader import load_scenario
+from scenarios.runner import run_tasks
 from scenarios.schema import Scenario
 from scenarios.uncertainty import Prediction, predict, predicting
 from scenarios.uncertainty.fit import read_fit
@@ -208,6 +209,16 @@ def test_the_same_question_has_the_same_answer_whatever_the_processes(found, sto
     assert one.to_dict() == two.to_dict()
     other = predict(scenario.model_copy(update={"run": scenario.run.model_copy(update={"seed": 1})}), 8, jobs=1)
     assert other.to_dict()["figures"] != one.to_dict()["figures"]
+
+
+def test_the_order_in_which_runs_end_changes_nothing(storm, monkeypatch) -> None:
+    in_order = predict(storm(), 8, jobs=1).to_dict()
+
+    def backwards(work: Any, tasks: Any, **options: Any) -> Any:
+        yield from reversed(list(run_tasks(work, tasks, **options)))
+
+    monkeypatch.setattr(predicting, "run_tasks", backwards)
+    assert predict(storm(), 8, jobs=1).to_dict() == in_order
 
 
 def test_a_wider_spread_widens_the_interval(found, storm) -> None:
