@@ -13,7 +13,7 @@ from itertools import pairwise
 from typing import Final, Literal, Protocol
 
 # How far around the start is looked for a change from missed to kept, round by round, until the bounds.
-_GROWTH: Final = (4.0, 16.0, math.inf)
+_GROWTH: Final = (4.0, 8.0, 16.0, math.inf)
 # The last look: so much beyond the answer, where a figure that wobbles might be good enough again; unless something
 # not much farther has been tried on the way.
 _BEYOND: Final = 0.1
