@@ -50,7 +50,7 @@ def plan(
     ] = True,
     precision: Annotated[
         float, typer.Option(metavar="SHARE", help="How exact the answer is: the step between values that are tried.")
-    ] = 0.02,
+    ] = 0.05,
     seed: Annotated[int | None, typer.Option(min=0, help="Seed of everything random.")] = None,
     jobs: Annotated[int | None, typer.Option(min=1, help="Processes; as many as there are cores unless given.")] = None,
     json: Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else on stdout.")] = False,
