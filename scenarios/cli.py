@@ -13,6 +13,7 @@ from models.errors import InputError, KvTierError
 from scenarios.commands import discovery
 from scenarios.commands.gate_options import gate
 from scenarios.commands.plan_options import plan
+from scenarios.commands.report_options import report
 from scenarios.commands.sweep_options import sweep
 
 EXIT_FAILED = 1
@@ -186,6 +187,7 @@ def compare(
 app.command()(sweep)
 app.command()(plan)
 app.command()(gate)
+app.command()(report)
 
 
 @trace_app.command("info")

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from sim.results.result import SimulationResult
 
 _MANIFEST: Final = "result.json"
+REPORT: Final = "report.html"
+"""A page that was made of the result: it goes when another result takes its place."""
 _FORMAT: Final = "kvtier result"
 _FORMAT_VERSION: Final = 1
 
@@ -72,7 +74,7 @@ def refuse_foreign(target: Path) -> None:
     manifest = _read_manifest(target) if _MANIFEST in names else None
     if manifest is None:
         raise InputError(f"{target}: is not empty and holds no kvtier result; choose another directory")
-    foreign = sorted(names - {_MANIFEST, *manifest["files"]})
+    foreign = sorted(names - {_MANIFEST, REPORT, *manifest["files"]})
     if foreign:
         raise InputError(f"{target}: holds files that are not of a result ({foreign[0]}); choose another directory")
 
