@@ -158,6 +158,10 @@ def compare(
     seed: Annotated[int | None, typer.Option(min=0, help="Seed of everything random, the first of several.")] = None,
     jobs: Annotated[int | None, typer.Option(min=1, help="Processes; as many as there are cores unless given.")] = None,
     plot: Annotated[str | None, typer.Option(metavar="FILE", help="Draw the comparison: .png, .svg or .pdf.")] = None,
+    out: Annotated[
+        str | None,
+        typer.Option(metavar="DIR", help="Save the comparison and a run of each variant here, as for `kvtier report`."),
+    ] = None,
     json: Json = False,
 ) -> int:
     """Run variants of a scenario on the same requests and random numbers, and say which differ by more than noise.
@@ -180,6 +184,7 @@ def compare(
         seed=seed,
         jobs=jobs,
         plot=plot,
+        out=out,
         as_json=json,
     )
 

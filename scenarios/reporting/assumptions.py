@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 import yaml
@@ -19,11 +19,11 @@ from scenarios.uncertainty.sources import entries_used
 _WEAKEST_FIRST: Final = ("assumed", "announced", "derived", "fitted", "datasheet", "measured")
 
 
-def assumption_chapters(resolved: Mapping[str, Any], warnings: Sequence[str]) -> list[Chapter]:
-    """Return the chapters on warnings and figures with their sources, and on the scenario as it was resolved."""
+def assumption_chapters(scenarios: Sequence[Mapping[str, Any]], warnings: Sequence[str]) -> list[Chapter]:
+    """Return the chapters on warnings and figures with their sources, and on the first scenario as it was resolved."""
     return [
-        Chapter(title="What this rests on", blocks=[*_warnings(warnings), *_figures(resolved)]),
-        Chapter(title="The scenario as resolved", blocks=[_scenario(resolved)]),
+        Chapter(title="What this rests on", blocks=[*_warnings(warnings), *_figures(scenarios)]),
+        Chapter(title="The scenario as resolved", blocks=[_scenario(scenarios[0])]),
     ]
 
 
@@ -32,17 +32,19 @@ def _warnings(warnings: Sequence[str]) -> Iterator[Block]:
         yield Text(paragraphs=["To be known before these figures are used:"], items=warnings)
 
 
-def _figures(resolved: Mapping[str, Any]) -> Iterator[Block]:
+def _figures(resolved: Sequence[Mapping[str, Any]]) -> Iterator[Block]:
     try:
-        scenario = Scenario.model_validate(resolved)
-        entries = entries_used(scenario)
+        scenarios = [Scenario.model_validate(one) for one in resolved]
+        # Variants may change figures of the same part: then it is there once for each.
+        entries = _distinct(entry for scenario in scenarios for entry in entries_used(scenario))
     except (KvTierError, ValidationError) as error:
         # Saved by another version, or with files of its own that are not here.
         problem = " ".join(str(error).split())
         yield Text(paragraphs=[f"The catalogue entries that this names cannot be read here: {problem}"])
         return
-    fits = [] if scenario.parameters is None else [f"Parameters are those of {scenario.parameters}."]
-    yield Text(paragraphs=[_counts(entries), *fits, *_llm(scenario.llm)])
+    fits = list(dict.fromkeys(scenario.parameters for scenario in scenarios if scenario.parameters is not None))
+    llms = [line for name in dict.fromkeys(scenario.llm for scenario in scenarios) for line in _llm(name)]
+    yield Text(paragraphs=[_counts(entries), *(f"Parameters are those of {name}." for name in fits), *llms])
     rows = [_row(entry, name, figure) for entry in entries for name, figure in entry.figures.items()]
     rows += [
         [entry.name, f"curve {name}", f"{len(curve.x_bytes)} points", curve.status, _spread(curve.spread), curve.source]
@@ -56,6 +58,14 @@ def _figures(resolved: Mapping[str, Any]) -> Iterator[Block]:
         marks=frozenset({3}),
         folded=f"All {len(rows)} figures with their sources",
     )
+
+
+def _distinct(entries: Iterable[Entry]) -> list[Entry]:
+    found: list[Entry] = []
+    for entry in entries:
+        if entry not in found:
+            found.append(entry)
+    return found
 
 
 def _counts(entries: Sequence[Entry]) -> str:

@@ -6,10 +6,11 @@ from pathlib import Path
 from typing import Final
 
 from models.errors import InputError
+from scenarios.reporting.comparison_section import SavedComparisonKind
 from scenarios.reporting.run_section import SavedRun
 from scenarios.reporting.section import Kind, Section
 
-KINDS: Final[tuple[Kind, ...]] = (SavedRun(),)
+KINDS: Final[tuple[Kind, ...]] = (SavedRun(), SavedComparisonKind())
 """One that fits is not asked again: a folder that is a comparison holds runs too."""
 
 

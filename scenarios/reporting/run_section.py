@@ -61,7 +61,7 @@ def run_section(result: SimulationResult) -> Section:
             Chapter(title="How long requests take", blocks=[distribution(result), _latencies(summary)]),
             Chapter(title="Tiers and links", blocks=[*tables(summary), *timelines(result)]),
             *_uncertainty(summary),
-            *assumption_chapters(scenario, summary["warnings"]),
+            *assumption_chapters([scenario], summary["warnings"]),
             Chapter(title="The run", blocks=[_provenance(result)]),
         ],
     )

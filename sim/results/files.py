@@ -48,13 +48,13 @@ def save_result(result: SimulationResult, directory: Path) -> Path:
     try:
         refuse_foreign(target)
         target.parent.mkdir(parents=True, exist_ok=True)
-        fresh = _beside(target)
+        fresh = beside(target)
         fresh.mkdir()
     except OSError as error:
         raise InputError(f"{directory}: cannot write a result here: {error.strerror or error}") from error
     try:
         _write(result, fresh)
-        _swap(fresh, target)
+        swap(fresh, target)
     except OSError as error:
         raise InputError(f"{directory}: cannot write a result here: {error.strerror or error}") from error
     finally:
@@ -126,11 +126,12 @@ def _write_table(path: Path, columns: Columns, labels: Labels) -> None:
     pq.write_table(pa.table(arrays), path)
 
 
-def _swap(fresh: Path, target: Path) -> None:
+def swap(fresh: Path, target: Path) -> None:
+    """Put the directory *fresh* where *target* is, whatever is there; OSError where that cannot be."""
     if not target.exists():
         fresh.rename(target)
         return
-    old = _beside(target)
+    old = beside(target)
     # Two renames, each whole: between them there is no result, never half of one.
     target.rename(old)
     try:
@@ -141,7 +142,7 @@ def _swap(fresh: Path, target: Path) -> None:
     shutil.rmtree(old, ignore_errors=True)
 
 
-def _beside(target: Path) -> Path:
+def beside(target: Path) -> Path:
     """Return an unused hidden name in the same directory, hence on the same file system: a rename is then atomic."""
     return target.with_name(f".{target.name}.{uuid4().hex}")
 
