@@ -29,7 +29,12 @@ def assumption_chapters(scenarios: Sequence[Mapping[str, Any]], warnings: Sequen
 
 def _warnings(warnings: Sequence[str]) -> Iterator[Block]:
     if warnings:
-        yield Text(paragraphs=["To be known before these figures are used:"], items=warnings)
+        yield warnings_text(warnings)
+
+
+def warnings_text(warnings: Sequence[str]) -> Text:
+    """Return what a run warns of."""
+    return Text(paragraphs=["To be known before these figures are used:"], items=warnings)
 
 
 def _figures(resolved: Sequence[Mapping[str, Any]]) -> Iterator[Block]:

@@ -7,10 +7,19 @@ from typing import Final
 
 from models.errors import InputError
 from scenarios.reporting.comparison_section import SavedComparisonKind
+from scenarios.reporting.gate_section import PrintedGate
+from scenarios.reporting.plan_section import SavedPlan
 from scenarios.reporting.run_section import SavedRun
 from scenarios.reporting.section import Kind, Section
+from scenarios.reporting.sweep_section import SavedSweep
 
-KINDS: Final[tuple[Kind, ...]] = (SavedRun(), SavedComparisonKind())
+KINDS: Final[tuple[Kind, ...]] = (
+    SavedRun(),
+    SavedComparisonKind(),
+    SavedSweep(),
+    SavedPlan(),
+    PrintedGate(),
+)
 """One that fits is not asked again: a folder that is a comparison holds runs too."""
 
 
