@@ -13,9 +13,9 @@ from scenarios.reporting.words import counted, listed, share
 
 _KEYS: Final = frozenset({"name", "passed", "gates", "evidence"})
 _READING: Final = (
-    "Margin: how far inside the bounds a figure lies. Sure: how likely the true figure passes, given the scatter of the "
-    "evidence. “To 1.0%” means that figure and bound are compared after rounding to whole per cent, as they were "
-    "reported."
+    "Margin: how far inside the bounds a figure lies. Sure: how likely the true figure passes, given the scatter of "
+    "the evidence. A bound “to 1.0%” is written in whole per cent, so that 28.9% counts as the 29% that it would be "
+    "reported as."
 )
 _TONES: Final[Mapping[str, Tone]] = {"PASS": "good", "FAIL": "bad"}
 

@@ -60,7 +60,7 @@ def plan_section(said: Mapping[str, Any], answer: SimulationResult | None) -> Se
     return Section(
         kind="plan",
         title=f"{said['scenario']}: {keys} for {limits}",
-        about=f"The least (of what makes things worse: the most) of {keys} with which {said['scenario']} meets {limits}.",
+        about=f"{said['scenario']}, sized so that it keeps {limits}.",
         headline=_headline(said),
         facts=list(_facts(said)),
         chapters=chapters,
