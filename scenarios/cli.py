@@ -107,6 +107,15 @@ def run(
     out: Annotated[
         str | None, typer.Option(metavar="DIR", help="Save tables (Parquet), summary and scenario here.")
     ] = None,
+    perfetto: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FILE", help="Write requests, transfers, links and tiers over time for ui.perfetto.dev: .json[.gz]."
+        ),
+    ] = None,
+    perfetto_limit: Annotated[
+        int, typer.Option(min=1, metavar="N", help="Requests in that file, the first to arrive.")
+    ] = 5000,
     json: Json = False,
 ) -> None:
     """Simulate a scenario and print what came out.
@@ -124,6 +133,7 @@ def run(
         uncertainty=uncertainty,
         jobs=jobs,
         out=out,
+        perfetto=None if perfetto is None else (perfetto, perfetto_limit),
         as_json=json,
     )
 

@@ -214,9 +214,7 @@ def test_names_of_users_are_text(saved: Path, tmp_path: Path) -> None:
     assert "&lt;script&gt;" in page
 
 
-def test_a_report_lies_in_its_folder_and_goes_with_it(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_report_lies_in_its_folder_and_goes_with_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder = tmp_path / "result"
     assert cli.main(["run", *SMALL, "--out", str(folder)]) == 0
     capsys.readouterr()
@@ -251,9 +249,7 @@ def test_nothing_to_report_is_bad_input(make, says: str, tmp_path: Path, capsys:
     assert says in capsys.readouterr().err
 
 
-def test_damage_is_bad_input_and_leaves_none(
-    saved: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_damage_is_bad_input_and_leaves_none(saved: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     shutil.copytree(saved / "compared", tmp_path / "broken")
     manifest = tmp_path / "broken" / "comparison.json"
     manifest.write_text(manifest.read_text(encoding="utf-8").replace('"differences"', '"odd"'), encoding="utf-8")
