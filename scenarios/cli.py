@@ -13,6 +13,7 @@ from models.errors import InputError, KvTierError
 from scenarios.commands import discovery
 from scenarios.commands.gate_options import gate
 from scenarios.commands.plan_options import plan
+from scenarios.commands.report_options import report
 from scenarios.commands.sweep_options import sweep
 
 EXIT_FAILED = 1
@@ -106,6 +107,15 @@ def run(
     out: Annotated[
         str | None, typer.Option(metavar="DIR", help="Save tables (Parquet), summary and scenario here.")
     ] = None,
+    perfetto: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FILE", help="Write requests, transfers, links and tiers over time for ui.perfetto.dev: .json[.gz]."
+        ),
+    ] = None,
+    perfetto_limit: Annotated[
+        int, typer.Option(min=1, metavar="N", help="Requests in that file, the first to arrive.")
+    ] = 5000,
     json: Json = False,
 ) -> None:
     """Simulate a scenario and print what came out.
@@ -123,6 +133,7 @@ def run(
         uncertainty=uncertainty,
         jobs=jobs,
         out=out,
+        perfetto=None if perfetto is None else (perfetto, perfetto_limit),
         as_json=json,
     )
 
@@ -157,6 +168,10 @@ def compare(
     seed: Annotated[int | None, typer.Option(min=0, help="Seed of everything random, the first of several.")] = None,
     jobs: Annotated[int | None, typer.Option(min=1, help="Processes; as many as there are cores unless given.")] = None,
     plot: Annotated[str | None, typer.Option(metavar="FILE", help="Draw the comparison: .png, .svg or .pdf.")] = None,
+    out: Annotated[
+        str | None,
+        typer.Option(metavar="DIR", help="Save the comparison and a run of each variant here, as for `kvtier report`."),
+    ] = None,
     json: Json = False,
 ) -> int:
     """Run variants of a scenario on the same requests and random numbers, and say which differ by more than noise.
@@ -179,6 +194,7 @@ def compare(
         seed=seed,
         jobs=jobs,
         plot=plot,
+        out=out,
         as_json=json,
     )
 
@@ -186,6 +202,7 @@ def compare(
 app.command()(sweep)
 app.command()(plan)
 app.command()(gate)
+app.command()(report)
 
 
 @trace_app.command("info")
