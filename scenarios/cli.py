@@ -13,6 +13,7 @@ from models.errors import InputError, KvTierError
 from scenarios.commands import discovery
 from scenarios.commands.gate_options import gate
 from scenarios.commands.plan_options import plan
+from scenarios.commands.report_options import report
 from scenarios.commands.sweep_options import sweep
 
 EXIT_FAILED = 1
@@ -114,6 +115,15 @@ def run(
         str | None, typer.Option(metavar="DIR", help="Save tables (Parquet), summary and scenario here.")
     ] = None,
     economics: Economics = False,
+    perfetto: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FILE", help="Write requests, transfers, links and tiers over time for ui.perfetto.dev: .json[.gz]."
+        ),
+    ] = None,
+    perfetto_limit: Annotated[
+        int, typer.Option(min=1, metavar="N", help="Requests in that file, the first to arrive.")
+    ] = 5000,
     json: Json = False,
 ) -> None:
     """Simulate a scenario and print what came out.
@@ -132,6 +142,7 @@ def run(
         jobs=jobs,
         out=out,
         economics=economics,
+        perfetto=None if perfetto is None else (perfetto, perfetto_limit),
         as_json=json,
     )
 
@@ -167,6 +178,10 @@ def compare(
     jobs: Annotated[int | None, typer.Option(min=1, help="Processes; as many as there are cores unless given.")] = None,
     plot: Annotated[str | None, typer.Option(metavar="FILE", help="Draw the comparison: .png, .svg or .pdf.")] = None,
     economics: Economics = False,
+    out: Annotated[
+        str | None,
+        typer.Option(metavar="DIR", help="Save the comparison and a run of each variant here, as for `kvtier report`."),
+    ] = None,
     json: Json = False,
 ) -> int:
     """Run variants of a scenario on the same requests and random numbers, and say which differ by more than noise.
@@ -190,6 +205,7 @@ def compare(
         jobs=jobs,
         plot=plot,
         economics=economics,
+        out=out,
         as_json=json,
     )
 
@@ -197,6 +213,7 @@ def compare(
 app.command()(sweep)
 app.command()(plan)
 app.command()(gate)
+app.command()(report)
 
 
 @trace_app.command("info")

@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Sequence
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 from typing import Final
@@ -12,19 +13,13 @@ from scenarios.commands.progress import Progress
 from scenarios.commands.tables import print_json, print_pairs, print_table
 from scenarios.comparison import Comparison, compare, load_variants
 from scenarios.comparison.comparing import Compared
-from scenarios.comparison.intervals import CONFIDENCE, Difference
-from scenarios.comparison.metrics import is_share, metric_text
+from scenarios.comparison.intervals import CONFIDENCE
+from scenarios.comparison.metrics import metric_text
+from scenarios.comparison.saved import check_target, save_into
+from scenarios.comparison.wording import FIGURES, difference_text
 from scenarios.runner import available_cores
+from scenarios.whole_folders import whole_folder
 
-_FIGURES: Final = (
-    ("ttft_s.p50", "TTFT p50"),
-    ("ttft_s.p90", "TTFT p90"),
-    ("ttft_s.p99", "TTFT p99"),
-    ("itl_s.p99", "ITL p99"),
-    ("tpot_s.mean", "TPOT mean"),
-    ("throughput.output_tokens_per_s", "tokens/s out"),
-    ("hit_ratio_tokens", "hit ratio"),
-)
 _PARTS: Final = tuple((f"ttft_parts_s.{part}", part) for part in ("queue", "load", "compute", "other"))
 _PICTURES: Final = (".pdf", ".png", ".svg")
 
@@ -41,16 +36,23 @@ def compare_scenario(
     jobs: int | None,
     plot: str | None,
     economics: bool,
+    out: str | None,
     as_json: bool,
 ) -> int:
-    """Run the variants and print them; return 1 if one failed, else 0. Raises KvTierError."""
+    """Run the variants, print and save them; return 1 if one failed, else 0. Raises KvTierError."""
     picture = None if plot is None else _picture(plot)
+    if out is not None:
+        check_target(Path(out))
     found = load_variants(name_or_path, vary=vary, variants=variants, overrides=overrides, trace=trace, seed=seed)
     if economics:
         found = [replace(variant, scenario=variant.scenario.with_economics()) for variant in found]
-    runs = len(found) * seeds
-    with Progress(found[0].scenario.name, unit=f"of {runs} runs", eta=True) as progress:
-        comparison = compare(found, seeds=seeds, jobs=available_cores() if jobs is None else jobs, progress=progress)
+    jobs = available_cores() if jobs is None else jobs
+    with ExitStack() as saving:
+        folder = None if out is None else saving.enter_context(whole_folder(Path(out)))
+        with Progress(found[0].scenario.name, unit=f"of {len(found) * seeds} runs", eta=True) as progress:
+            comparison = compare(found, seeds=seeds, jobs=jobs, progress=progress, keep=folder)
+        if folder is not None:
+            save_into(comparison, folder)
     for warning in comparison.warnings():
         sys.stderr.write(f"kvtier: warning: {warning}\n")
     for failed in comparison.failed:
@@ -64,6 +66,8 @@ def compare_scenario(
 
         draw(comparison).savefig(picture)
         sys.stderr.write(f"kvtier: plot saved to {picture}\n")
+    if out is not None:
+        sys.stderr.write(f"kvtier: saved to {out}\n")
     return 1 if comparison.failed else 0
 
 
@@ -79,8 +83,8 @@ def _picture(plot: str) -> Path:
 
 def _print(comparison: Comparison) -> None:
     ran = [found for found in comparison.variants if found.error is None]
-    rows = [_row(found, [metric for metric, _ in _FIGURES]) for found in comparison.variants]
-    print_table(["variant", *(name for _, name in _FIGURES)], rows, title=comparison.title, numbers_from=1)
+    rows = [_row(found, [metric for metric, _ in FIGURES]) for found in comparison.variants]
+    print_table(["variant", *(name for _, name in FIGURES)], rows, title=comparison.title, numbers_from=1)
     if not ran:
         return
     for header, metrics in _tables(ran):
@@ -129,10 +133,10 @@ def _print_differences(comparison: Comparison, ran: Sequence[Compared]) -> None:
         return
     sys.stdout.write("\n")
     rows = [
-        [name, *(_difference(metric, first.metrics.get(metric), by_metric.get(metric)) for metric, _ in _FIGURES)]
+        [name, *(difference_text(metric, first.metrics.get(metric), by_metric.get(metric)) for metric, _ in FIGURES)]
         for name, by_metric in comparison.differences.items()
     ]
-    print_table([f"less {first.variant.name}", *(name for _, name in _FIGURES)], rows, numbers_from=1)
+    print_table([f"less {first.variant.name}", *(name for _, name in FIGURES)], rows, numbers_from=1)
     sys.stdout.write("\n")
     print_pairs(
         [
@@ -140,18 +144,3 @@ def _print_differences(comparison: Comparison, ran: Sequence[Compared]) -> None:
             ("equal", "0 lies in the interval; ?: there is a difference and no interval"),
         ]
     )
-
-
-def _difference(metric: str, base: float | None, difference: Difference | None) -> str:
-    """Return a difference with half the width of its interval: in per cent of *base*, shares in points."""
-    if difference is None:
-        return "-"
-    if difference.equal:
-        return "equal"
-    scale, unit = (100.0, " pt") if is_share(metric) else (100.0 / base if base else 0.0, "%")
-    if not scale:
-        return metric_text(metric, difference.difference)
-    text = f"{difference.difference * scale:+.3g}"
-    if difference.low is None or difference.high is None:
-        return f"{text}{unit} ?"
-    return f"{text} ± {(difference.high - difference.low) / 2.0 * scale:.2g}{unit}"

@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import Final
 
 from models.units import format_bytes, format_rate, format_seconds
@@ -12,6 +13,7 @@ from scenarios.planning.free import Quantity
 from scenarios.planning.limits import figure_text
 from scenarios.planning.margins import Margin
 from scenarios.planning.planner import plan
+from scenarios.planning.saved import check_target, save_plan
 from scenarios.planning.trials import Point
 
 _LINKS_SHOWN: Final = 8
@@ -29,9 +31,12 @@ def plan_scenario(
     consider: Sequence[str] | None,
     precision: float,
     jobs: int | None,
+    out: str | None,
     as_json: bool,
 ) -> None:
-    """Size a scenario and print the answer, feasible or not; warnings and progress go to stderr. Raises KvTierError."""
+    """Size a scenario, print the answer, feasible or not, and save it; warnings go to stderr. Raises KvTierError."""
+    if out is not None:
+        check_target(Path(out))
     with Progress(f"plan {name_or_path}", unit="runs") as progress:
         found = plan(
             name_or_path,
@@ -52,6 +57,9 @@ def plan_scenario(
         print_json(found.to_dict())
     else:
         _print(found)
+    if out is not None:
+        save_plan(found, Path(out))
+        sys.stderr.write(f"kvtier: saved to {out}\n")
 
 
 def _print(found: Plan) -> None:

@@ -50,9 +50,13 @@ def plan(
     ] = True,
     precision: Annotated[
         float, typer.Option(metavar="SHARE", help="How exact the answer is: the step between values that are tried.")
-    ] = 0.02,
+    ] = 0.05,
     seed: Annotated[int | None, typer.Option(min=0, help="Seed of everything random.")] = None,
     jobs: Annotated[int | None, typer.Option(min=1, help="Processes; as many as there are cores unless given.")] = None,
+    out: Annotated[
+        str | None,
+        typer.Option(metavar="DIR", help="Save the plan and a run of its answer here, as for `kvtier report`."),
+    ] = None,
     json: Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else on stdout.")] = False,
 ) -> None:
     """Find the least of some quantities with which a scenario meets limits, and say what it takes.
@@ -77,5 +81,6 @@ def plan(
         consider=(consider or None) if margins else [],
         precision=precision,
         jobs=jobs,
+        out=out,
         as_json=json,
     )

@@ -1,15 +1,20 @@
 """`kvtier run`: one scenario, simulated, saved and printed."""
 
+from __future__ import annotations
+
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from models.errors import InputError
 from models.units import format_bytes, format_rate, format_seconds
 from scenarios.commands.progress import Progress
 from scenarios.commands.tables import print_json, print_pairs, print_table
 from scenarios.loader import load_scenario
+
+if TYPE_CHECKING:
+    from sim.results.result import SimulationResult
 
 _STATISTICS = ("mean", "p50", "p90", "p99", "max")
 _LATENCIES = (
@@ -31,9 +36,14 @@ def run_scenario(
     jobs: int | None,
     economics: bool,
     out: str | None,
+    perfetto: tuple[str, int] | None,
     as_json: bool,
 ) -> None:
     """Simulate a scenario and print its summary; warnings and progress go to stderr. Raises KvTierError."""
+    if perfetto is not None:
+        from scenarios.reporting.perfetto import check_trace_file
+
+        check_trace_file(Path(perfetto[0]))
     if uncertainty is not None:
         from scenarios.uncertainty.draws import check_draws
 
@@ -77,6 +87,17 @@ def run_scenario(
     if out is not None:
         result.save(out)
         sys.stderr.write(f"kvtier: saved to {out}\n")
+    if perfetto is not None:
+        _write_trace(result, *perfetto)
+
+
+def _write_trace(result: SimulationResult, file: str, limit: int) -> None:
+    from scenarios.reporting.perfetto import write_trace
+
+    write_trace(result, Path(file), limit=limit)
+    requests = result.table("requests")["arrived_at_s"].size
+    part = f" of the first {limit:,} of {requests:,} requests (--perfetto-limit)" if limit < requests else ""
+    sys.stderr.write(f"kvtier: trace{part} written to {file}; ui.perfetto.dev opens it\n")
 
 
 def _kept(trace: str | None) -> str | None:

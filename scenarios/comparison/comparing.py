@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Final
 
 from models.errors import InputError, KvTierError
@@ -39,6 +40,8 @@ class Compared:
         Why it failed.
     sample : Sample or None
         Its only run in blocks; None with several seeds.
+    middle_seed : int or None
+        Seed of the run that the summary is of.
     """
 
     variant: Variant
@@ -47,6 +50,7 @@ class Compared:
     summary: dict[str, Any] | None = None
     error: KvTierError | None = None
     sample: Sample | None = None
+    middle_seed: int | None = None
 
     @property
     def metrics(self) -> Metrics:
@@ -143,6 +147,7 @@ def compare(
     seeds: int = 1,
     jobs: int | None = None,
     progress: Report | None = None,
+    keep: Path | None = None,
 ) -> Comparison:
     """Run all variants and hold each against the first that does not fail.
 
@@ -157,6 +162,8 @@ def compare(
         Runs of each, at least 1.
     jobs, progress
         As for :func:`scenarios.runner.run_tasks`.
+    keep : Path or None
+        A folder to which every run is saved (:func:`run_folder`).
 
     Raises
     ------
@@ -167,8 +174,8 @@ def compare(
     if seeds > 1 and len(bases) > 1:
         raise InputError("run.seed is varied, so --seeds cannot give all variants the same seeds")
     tasks = [
-        _Task(_seeded(variant.scenario, variant.scenario.run.seed + step), in_blocks=seeds == 1)
-        for variant in variants
+        _task(at, _seeded(variant.scenario, variant.scenario.run.seed + step), in_blocks=seeds == 1, keep=keep)
+        for at, variant in enumerate(variants)
         for step in range(seeds)
     ]
     outcomes: list[Any] = [None] * len(tasks)
@@ -194,10 +201,20 @@ def compare(
 
 @dataclass(frozen=True, slots=True)
 class _Task:
-    """One run, and whether its blocks are wanted."""
+    """One run, whether its blocks are wanted, and where it is saved, if it is."""
 
     scenario: Scenario
     in_blocks: bool
+    save_to: Path | None
+
+
+def _task(at: int, scenario: Scenario, *, in_blocks: bool, keep: Path | None) -> _Task:
+    return _Task(scenario, in_blocks, None if keep is None else keep / run_folder(at, scenario.run.seed))
+
+
+def run_folder(variant: int, seed: int) -> str:
+    """Return what the folder with a run of a variant, by its place, is called while the comparison goes on."""
+    return f"{variant:02d}-seed{seed}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,6 +237,8 @@ def _run(task: _Task, report: Callable[[float | None, int], None]) -> _Ran:
         simulation.intervals = intervals
     result = run(simulation, progress=report)
     add_economics(task.scenario, result, assembly)
+    if task.save_to is not None:
+        result.save(task.save_to)
     summary = result.summary()
     return _Ran(summary, metrics_of(summary), sample_of(result, intervals) if task.in_blocks else None)
 
@@ -233,13 +252,15 @@ def _compared(variant: Variant, seeds: tuple[int, ...], outcomes: Sequence[Any])
         if outcome.error is not None:
             return Compared(variant=variant, seeds=seeds, error=outcome.error)
     runs: list[_Ran] = [outcome.value for outcome in outcomes]
-    by_middle = sorted(runs, key=lambda run: run.metrics[_MIDDLE_BY] or 0.0)
+    by_middle = sorted(zip(runs, seeds, strict=True), key=lambda run: run[0].metrics[_MIDDLE_BY] or 0.0)
+    middle, middle_seed = by_middle[(len(runs) - 1) // 2]
     return Compared(
         variant=variant,
         seeds=seeds,
         runs=tuple(run.metrics for run in runs),
-        summary=by_middle[(len(runs) - 1) // 2].summary,
+        summary=middle.summary,
         sample=runs[0].sample,
+        middle_seed=middle_seed,
     )
 
 

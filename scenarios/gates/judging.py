@@ -182,6 +182,8 @@ def _as_dict(judged: Judged) -> dict[str, Any]:
         "is_share": check.measure in SHARES,
         "at_least": None if check.low == -inf else check.low,
         "at_most": None if check.high == inf else check.high,
+        "above": check.above is not None,
+        "precision": check.precision,
         "subjects": list(judged.subjects),
         "evidence": list(judged.kinds),
         "value": judged.value,

@@ -20,6 +20,8 @@ CostOfStep = Callable[[str, Number, Number, Values], tuple[float, str] | None]
 
 _MORE: Final = 0.1
 """A little more of what is not counted; of what is, one more."""
+_MUCH_MORE: Final = 0.25
+"""What has been tried on the way to the answer, up to so much more than it, saves a run."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -125,7 +127,7 @@ def margins(point: Point, keys: Sequence[str], *, trials: Trials, scenario: Scen
     made: list[_Step] = []
     found: list[Margin] = []
     for key in keys:
-        step = _step(key, point, scenario, assembly)
+        step = _step(key, point, trials, scenario, assembly)
         if step is None:
             continue
         try:
@@ -162,7 +164,7 @@ def _worth(margin: Margin) -> tuple[float, float]:
     return (lowest if per_price is None else per_price, lowest if margin.gain is None else margin.gain)
 
 
-def _step(key: str, point: Point, scenario: Scenario, assembly: Assembly) -> _Step | None:
+def _step(key: str, point: Point, trials: Trials, scenario: Scenario, assembly: Assembly) -> _Step | None:
     kind = kind_of(key, scenario, f"--candidate {key}")
     before = point.values.get(key, value_now(key, scenario, assembly))
     if not before:
@@ -170,9 +172,24 @@ def _step(key: str, point: Point, scenario: Scenario, assembly: Assembly) -> _St
     after = before + 1 if kind.whole else rounded(before * (1.0 + _MORE))
     if kind.is_int:
         after = round(after)
+    if not kind.whole:
+        after = min(_tried_above(key, point, trials), key=lambda value: abs(value - after), default=after)
     dimension = kind.dimension
     text = f"{quantity_text(dimension, before)} to {quantity_text(dimension, after)}"
     return _Step(key, text, {**point.values, key: after}, before, after)
+
+
+def _tried_above(key: str, point: Point, trials: Trials) -> list[Number]:
+    """Return the values of a key a little above that of the *point* that have been run, all else as there."""
+    if key not in point.values:
+        return []
+    now = point.values[key]
+    alike = [
+        other.values[key]
+        for other in trials.points.values()
+        if other.ran is not None and {**other.values, key: now} == {**point.values}
+    ]
+    return [value for value in alike if now < value <= now * (1.0 + _MUCH_MORE)]
 
 
 def _gain(limit: Limit, point: Point, more: Point) -> float | None:

@@ -146,7 +146,7 @@ class _Rates:
         bins = max(math.ceil(span_s / _BIN_S), _FEWEST_BINS) if span_s > 0.0 else 0
         self._edges_s = np.linspace(from_s, to_s, bins + 1) if bins else np.zeros(0)
 
-    def of_drives(self, tier: str, links: Sequence[Link]) -> tuple[Floats, Floats]:
+    def of_drives(self, tier: str, links: Sequence[Link], ports: Sequence[Link]) -> tuple[Floats, Floats]:
         """Return the rate of each bin [B/s] of reads and of writes, over the *links* of a tier's drives."""
         table = self._links
         from_s, to_s = self._window_s
@@ -155,7 +155,10 @@ class _Rates:
         inside = (time_s + width_s > from_s) & (time_s < to_s)
         if inside.sum() < _FEWEST_METERED:
             # Spread over the time they took, transfers may seem to go faster together than their link does.
-            limits = sum(link.read_bytes_per_s for link in links), sum(link.write_bytes_per_s for link in links)
+            limits = (
+                min(sum(link.read_bytes_per_s for link in one) for one in (links, ports)),
+                min(sum(link.write_bytes_per_s for link in one) for one in (links, ports)),
+            )
             read, write = (np.minimum(self.of(tier, kind), limits[kind]) for kind in (_READ, _WRITE))
             return read, write
         chosen = [table["link"] == self._link_names.index(link.name) for link in links]
@@ -187,9 +190,9 @@ class _Rates:
 
 def _tier_need(part: Part, assembly: Assembly, rates: _Rates, summary: dict[str, Any]) -> TierNeed:
     on_drives = not part.is_memory
-    media = _media(part, assembly) if on_drives else []
+    media = _links(f"{part.name}.drives" if part.has_ports else part.name, assembly)
     if on_drives:
-        read, write = rates.of_drives(part.name, media)
+        read, write = rates.of_drives(part.name, media, _links(part.name, assembly))
     else:
         read, write = rates.of(part.name, _READ), rates.of(part.name, _WRITE)
     counters = summary["tiers"][part.name]
@@ -212,9 +215,8 @@ def _tier_need(part: Part, assembly: Assembly, rates: _Rates, summary: dict[str,
     return replace(need, drives=drives, drives_provided=part.device.drives * len(media), drives_for=why)
 
 
-def _media(part: Part, assembly: Assembly) -> list[Link]:
-    """Return the links of the tier's drives, one in each of its places."""
-    family = f"{part.name}.drives" if part.has_ports else part.name
+def _links(family: str, assembly: Assembly) -> list[Link]:
+    """Return the links of a family, one in each of a tier's places."""
     links = assembly.topology.links.by_name
     return [link for name, link in links.items() if name == family or name.removeprefix(f"{family}.").isdigit()]
 

@@ -21,8 +21,8 @@ from scenarios.planning.trials import Point, Trials, Values
 from scenarios.runner import Report
 from scenarios.schema import Scenario
 
-PRECISION: Final = 0.02
-"""Step from one value that is tried to the next, as a share: how exact an answer is."""
+PRECISION: Final = 0.05
+"""Step from one value that is tried to the next, as a share: how exact an answer is. Below what the model knows."""
 _FINEST, _COARSEST = 0.001, 0.5
 
 

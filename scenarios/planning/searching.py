@@ -13,9 +13,11 @@ from itertools import pairwise
 from typing import Final, Literal, Protocol
 
 # How far around the start is looked for a change from missed to kept, round by round, until the bounds.
-_GROWTH: Final = (4.0, 32.0, math.inf)
-# The last look: so much beyond the answer, where a figure that wobbles might be good enough again.
+_GROWTH: Final = (4.0, 8.0, 16.0, math.inf)
+# The last look: so much beyond the answer, where a figure that wobbles might be good enough again; unless something
+# not much farther has been tried on the way.
 _BEYOND: Final = 0.1
+_NOT_MUCH_FARTHER: Final = 0.25
 # A figure that differs by less at both ends tells nothing of which side is better: it may be noise.
 _FLAT: Final = 0.05
 
@@ -133,8 +135,15 @@ class _Search:
             return
         low, high = gap
         least = self._sense() == "least"
+        answer = high if least else low
+
+        def away(place: int) -> float:
+            ratio = self.values[place] / self.values[answer]
+            return 1.0 - (ratio if least else 1.0 / ratio)
+
         place = self._near(self.values[high] * (1 - _BEYOND) if least else self.values[low] / (1 - _BEYOND))
-        if not low <= place <= high:
+        seen = any(away(place) <= away(other) <= _NOT_MUCH_FARTHER for other in self.verdicts)
+        if not low <= place <= high and not seen:
             self.tried([place])
 
     def found(self) -> Found:

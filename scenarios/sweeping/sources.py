@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from io import StringIO
 from itertools import product
 from pathlib import Path
@@ -68,7 +68,6 @@ class Sample:
     points: int = 64
     method: Method = "sobol"
     seed: int = 0
-    option: str = field(default="--range", repr=False)
 
 
 def grid_points(grid: Sequence[str] | Mapping[str, Sequence[Any]]) -> list[Settings]:
@@ -198,7 +197,7 @@ def range_ends(sample: Sample) -> dict[str, tuple[Node, Node, bool]]:
         raise InputError(f"--points {sample.points}: must be at least 1")
     found = {}
     for key, ends in sample.ranges.items():
-        where = f"{sample.option} {key}"
+        where = f"--range {key}"
         scale = str(ends[2]) if len(ends) == 3 else "linear"
         if isinstance(ends, str) or len(ends) not in {2, 3} or scale not in _SCALES:
             raise ScenarioError(where, f"is {ends!r}; must be a low value, a high one and perhaps 'log'")
@@ -217,9 +216,6 @@ def draw(sample: Sample, ranges: Sequence[Range]) -> list[Settings]:
     else:
         shares = qmc.LatinHypercube(len(ranges), rng=sample.seed).random(sample.points)
     return [
-        {
-            one.key: Node(one.at(float(share)), f"{sample.option} {one.key}")
-            for one, share in zip(ranges, row, strict=True)
-        }
+        {one.key: Node(one.at(float(share)), f"--range {one.key}") for one, share in zip(ranges, row, strict=True)}
         for row in shares
     ]

@@ -15,7 +15,7 @@ Columns, in this order:
 Nothing in the file depends on the machine's speed, on the executor, or on what was taken over: two sweeps of the same
 points by the same versions write the same bytes. The schema's metadata holds a JSON object under ``kvtier``:
 ``format``, ``format_version``, ``scenario``, ``keys`` (the swept ones), ``units`` (of those that have one), ``code`` (a
-hash of kvtier's source) and ``versions``.
+hash of kvtier's source), ``base`` (the resolved scenario of the first point) and ``versions``.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from models.errors import InputError
+from scenarios.loader import resolved
 from scenarios.sweeping.identity import code_fingerprint
 from scenarios.sweeping.journal import Ran
 from scenarios.sweeping.points import Point
@@ -65,6 +66,7 @@ def to_table(name: str, rows: Rows) -> Any:
         "keys": keys,
         "units": {key: unit for key in keys if (unit := unit_of(key)) is not None},
         "code": code_fingerprint(),
+        "base": resolved(rows[0][0].scenario),
         "versions": {part: version for part, version in versions().items() if part != "platform"},
     }
     return pa.table(columns).replace_schema_metadata({_METADATA: json.dumps(about)})

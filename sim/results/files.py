@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from sim.results.result import SimulationResult
 
 _MANIFEST: Final = "result.json"
+REPORT: Final = "report.html"
+"""A page that was made of the result: it goes when another result takes its place."""
 _FORMAT: Final = "kvtier result"
 _FORMAT_VERSION: Final = 1
 
@@ -46,13 +48,13 @@ def save_result(result: SimulationResult, directory: Path) -> Path:
     try:
         refuse_foreign(target)
         target.parent.mkdir(parents=True, exist_ok=True)
-        fresh = _beside(target)
+        fresh = beside(target)
         fresh.mkdir()
     except OSError as error:
         raise InputError(f"{directory}: cannot write a result here: {error.strerror or error}") from error
     try:
         _write(result, fresh)
-        _swap(fresh, target)
+        swap(fresh, target)
     except OSError as error:
         raise InputError(f"{directory}: cannot write a result here: {error.strerror or error}") from error
     finally:
@@ -72,7 +74,7 @@ def refuse_foreign(target: Path) -> None:
     manifest = _read_manifest(target) if _MANIFEST in names else None
     if manifest is None:
         raise InputError(f"{target}: is not empty and holds no kvtier result; choose another directory")
-    foreign = sorted(names - {_MANIFEST, *manifest["files"]})
+    foreign = sorted(names - {_MANIFEST, REPORT, *manifest["files"]})
     if foreign:
         raise InputError(f"{target}: holds files that are not of a result ({foreign[0]}); choose another directory")
 
@@ -125,11 +127,12 @@ def _write_table(path: Path, columns: Columns, labels: Labels) -> None:
     pq.write_table(pa.table(arrays), path)
 
 
-def _swap(fresh: Path, target: Path) -> None:
+def swap(fresh: Path, target: Path) -> None:
+    """Put the directory *fresh* where *target* is, whatever is there; OSError where that cannot be."""
     if not target.exists():
         fresh.rename(target)
         return
-    old = _beside(target)
+    old = beside(target)
     # Two renames, each whole: between them there is no result, never half of one.
     target.rename(old)
     try:
@@ -140,7 +143,7 @@ def _swap(fresh: Path, target: Path) -> None:
     shutil.rmtree(old, ignore_errors=True)
 
 
-def _beside(target: Path) -> Path:
+def beside(target: Path) -> Path:
     """Return an unused hidden name in the same directory, hence on the same file system: a rename is then atomic."""
     return target.with_name(f".{target.name}.{uuid4().hex}")
 

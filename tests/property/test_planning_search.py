@@ -1,8 +1,9 @@
-"""The search of a plan, on functions whose answer is known: exact where they are monotone, honest where they are not."""
+"""The search of a plan, on functions with a known answer: exact where they are monotone, honest where they are not."""
 
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 import pytest
 from hypothesis import given
@@ -57,7 +58,7 @@ def test_the_least_that_is_good_enough_is_found_exactly(values: tuple[float, ...
     elif truth > 0:
         assert found.beyond == truth - 1
         assert not verdicts[truth - 1].meets
-    # Growth, thirds of the widest gap, and the look beyond.
+    # Growth, thirds of the widest gap (more steps where rounding to places makes them uneven), and the look beyond.
     assert len(verdicts) <= 7 + 2 * math.ceil(math.log(len(values) + 1, 3)) + 2 + 1 + 2
 
 
@@ -118,6 +119,18 @@ def test_a_figure_that_wobbles_is_not_monotone_and_the_safe_answer_is_given() ->
     assert found.exceptions == (20,)
 
 
+def test_a_tenth_beyond_the_answer_is_looked_at() -> None:
+    values = ladder(1.0, 100.0, 10.0, 0.01)
+
+    def shortfall(value: float) -> float:
+        return -0.1 if value >= 48.0 or 42.0 < value < 44.0 else math.log(48.0 / value)
+
+    # From here thirds pass over the window below the answer.
+    found, _ = tried(values, 350, shortfall)
+    assert 48.0 <= values[found.place or 0] < 48.5
+    assert [42.0 < values[place] < 44.0 for place in found.exceptions] == [True]
+
+
 def test_what_changes_nothing_is_noticed() -> None:
     values = ladder(1, 64, 8, 0.02, whole=True)
     found, verdicts = tried(values, 7, lambda value: 0.5)
@@ -140,7 +153,7 @@ def test_a_ladder_has_its_ends_its_anchor_and_even_steps(anchor: float) -> None:
     assert values[0] == 1.0
     assert values[-1] == 64.0
     assert anchor in values
-    steps = [upper / lower for lower, upper in zip(values[1:-2], values[2:-1], strict=True)]
+    steps = [upper / lower for lower, upper in pairwise(values[1:-1])]
     assert max(steps) < 1.021
     assert min(steps) > 1.019
     assert max(values[1] / values[0], values[-1] / values[-2]) < 1.031  # next to a bound up to half a step more
@@ -151,4 +164,4 @@ def test_counts_go_up_by_one_and_later_by_the_precision() -> None:
     assert values[:50] == tuple(range(1, 51))
     assert 200 in values
     assert all(isinstance(value, int) for value in values)
-    assert max(upper / lower for lower, upper in zip(values[60:], values[61:], strict=False)) < 1.03
+    assert max(upper / lower for lower, upper in pairwise(values[60:])) < 1.03

@@ -6,6 +6,7 @@ import re
 import shlex
 import subprocess
 import sys
+from importlib import resources
 from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,7 @@ from scenarios.commands.discovery import GROUP
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
+MEASURED = resources.files("calibration") / "measured" / "mingxin-r1-r3.csv"
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
 
 
@@ -44,6 +46,7 @@ def test_a_command_of_the_readme_works(
     monkeypatch.chdir(tmp_path)
     (tmp_path / "mine.yaml").write_text(blocks("yaml")[0], encoding="utf-8")
     _bring_storage(line, tmp_path)
+    (tmp_path / "mingxin-r1-r3.csv").write_bytes(MEASURED.read_bytes())
     if "conversation_trace" in line:
         trace: Path = request.getfixturevalue("conversation_trace")
         (tmp_path / trace.name).symlink_to(trace)

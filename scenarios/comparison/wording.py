@@ -1,0 +1,34 @@
+"""What a comparison shows of each variant, and how it writes differences."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from scenarios.comparison.intervals import Difference
+from scenarios.comparison.metrics import is_share, metric_text
+
+FIGURES: Final = (
+    ("ttft_s.p50", "TTFT p50"),
+    ("ttft_s.p90", "TTFT p90"),
+    ("ttft_s.p99", "TTFT p99"),
+    ("itl_s.p99", "ITL p99"),
+    ("tpot_s.mean", "TPOT mean"),
+    ("throughput.output_tokens_per_s", "tokens/s out"),
+    ("hit_ratio_tokens", "hit ratio"),
+)
+"""Metrics that stand in tables, and what they are called there."""
+
+
+def difference_text(metric: str, base: float | None, difference: Difference | None) -> str:
+    """Return a difference with half the width of its interval: in per cent of *base*, shares in points."""
+    if difference is None:
+        return "-"
+    if difference.equal:
+        return "equal"
+    scale, unit = (100.0, " pt") if is_share(metric) else (100.0 / base if base else 0.0, "%")
+    if not scale:
+        return metric_text(metric, difference.difference)
+    text = f"{difference.difference * scale:+.3g}"
+    if difference.low is None or difference.high is None:
+        return f"{text}{unit} ?"
+    return f"{text} ± {(difference.high - difference.low) / 2.0 * scale:.2g}{unit}"

@@ -1,0 +1,79 @@
+"""How a report puts figures and bottlenecks into words."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from models.units import format_bytes, format_rate, format_seconds
+
+_MEANINGS: Final = {
+    "queue: room for KV in HBM": "Requests wait because the KV cache in HBM is full: what helps is more room there "
+    "(more or larger GPUs, a smaller KV type, a shorter context), not faster storage.",
+    "queue: waiting for a step": "Requests wait for the next step or for room in the batch, though the replicas have "
+    "time to spare: what helps is a larger batch or shorter steps.",
+    "queue: replicas stalled": "Requests wait because batches stand still for synchronous loads: what helps is what "
+    "makes those loads shorter, or loading asynchronously.",
+    "queue": "Requests wait because the GPUs are busy: what helps is more GPUs or less to compute, so more hits.",
+    "load": "Requests wait for KV to arrive from a lower tier: what helps is a faster path from there, or more hits in "
+    "the tiers above it.",
+    "handover": "Requests wait for their KV to reach the replica that decodes: what helps is a faster path "
+    "between them.",
+    "compute": "Requests spend most of the time in their own prefill: what helps is faster GPUs, more tensor "
+    "parallelism, or more hits.",
+    "other": "Requests spend most of the time in look-ups and request handling.",
+    "none": "No request completed, so nothing can be said.",
+}
+
+
+def meaning_of(bottleneck: str) -> str:
+    """Return what a bottleneck, as a run names it, means and what would help; longest match first."""
+    for start in sorted(_MEANINGS, key=len, reverse=True):
+        if bottleneck.startswith(start):
+            return _MEANINGS[start]
+    return ""
+
+
+def seconds(value: float | None) -> str:
+    """Return a time for people; what is below a nanosecond is rounding."""
+    return "-" if value is None else format_seconds(0.0 if abs(value) < 1e-9 else value)
+
+
+def share(value: float | None) -> str:
+    """Return a share for people."""
+    return "-" if value is None else f"{value:.1%}"
+
+
+def number(value: float | None) -> str:
+    """Return a number for people."""
+    return "-" if value is None else f"{value:,.4g}" if abs(value) < 1e4 else f"{value:,.0f}"
+
+
+def rate(value: float | None) -> str:
+    """Return bytes a second for people."""
+    return "-" if value is None else format_rate(value)
+
+
+def size(value: float | None) -> str:
+    """Return bytes for people."""
+    return "-" if value is None else format_bytes(value)
+
+
+def listed(words: Sequence[str]) -> str:
+    """Return words as a list in a sentence: 'a, b and c'."""
+    return " and ".join([", ".join(words[:-1]), words[-1]] if len(words) > 1 else words)
+
+
+def counted(amount: int, noun: str) -> str:
+    """Return how many there are: '1 point', '2 points'."""
+    return f"{amount:,} {noun}{'' if amount == 1 else 's'}"
+
+
+def cluster_of(scenario: Mapping[str, Any]) -> str:
+    """Return what a resolved scenario runs on, on one line."""
+    cluster = scenario["cluster"]
+    parallel = cluster["tensor_parallel"] * cluster["pipeline_parallel"]
+    each = "one GPU" if parallel == 1 else f"{parallel} GPUs"
+    replicas = counted(cluster["replicas"], "replica")
+    tiers = ", ".join(scenario["tiers"])
+    return f"{scenario['llm']} on {replicas} of {each} ({cluster['accelerator']}); tiers: {tiers}"
