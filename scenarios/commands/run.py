@@ -58,8 +58,7 @@ def run_scenario(
     if out is not None:
         refuse_foreign(Path(out))  # said now rather than after the run
 
-    if economics:
-        scenario = scenario.with_economics()
+    scenario = scenario.with_economics() if economics else scenario
     with Progress(scenario.name) as progress:
         result = simulate(scenario, progress=progress)
     prediction = None
@@ -76,10 +75,6 @@ def run_scenario(
         print_json(summary)
     else:
         _print_summary(scenario.name, summary)
-        if "economics" in summary:
-            from scenarios.commands.economics import print_economics
-
-            print_economics(summary["economics"])
         if prediction is not None:
             from scenarios.commands.uncertainty import print_prediction
 
@@ -131,6 +126,10 @@ def _print_summary(name: str, summary: Mapping[str, Any]) -> None:
         print_table(header, [_link(*item) for item in summary["links"].items()], numbers_from=1)
         sys.stdout.write("\n")
     print_pairs([("bottleneck", str(summary["bottleneck"]))])
+    if "economics" in summary:
+        from scenarios.commands.economics import print_economics
+
+        print_economics(summary["economics"])
 
 
 def _overview(summary: Mapping[str, Any]) -> Iterator[tuple[str, str]]:

@@ -118,7 +118,7 @@ class _Step:
 
 
 def margins(point: Point, keys: Sequence[str], *, trials: Trials, scenario: Scenario, cost: CostOfStep) -> list[Margin]:
-    """Return what a little more of each key gains, most for its money first, then most for its step.
+    """Return what a little more of each key gains, most first: for money if all prices are in one currency.
 
     *scenario* is that of the *point*; *cost* tells what a step costs.
     """
@@ -155,13 +155,18 @@ def margins(point: Point, keys: Sequence[str], *, trials: Trials, scenario: Scen
             why_not=more.error,
         )
         found.append(margin)
-    return sorted(found, key=_worth, reverse=True)
+    tried = [margin for margin in found if margin.gain is not None]
+    # What has no price may be the best buy: it must not stand behind whatever gains nothing and has one.
+    comparable = all(margin.price for margin in tried) and len({margin.currency for margin in tried}) == 1
+    return sorted(found, key=_by_price if comparable else _by_step, reverse=True)
 
 
-def _worth(margin: Margin) -> tuple[float, float]:
-    lowest = float("-inf")
-    per_price = margin.gain_per_price
-    return (lowest if per_price is None else per_price, lowest if margin.gain is None else margin.gain)
+def _by_price(margin: Margin) -> float:
+    return float("-inf") if margin.gain_per_price is None else margin.gain_per_price
+
+
+def _by_step(margin: Margin) -> float:
+    return float("-inf") if margin.gain is None else margin.gain
 
 
 def _step(key: str, point: Point, trials: Trials, scenario: Scenario, assembly: Assembly) -> _Step | None:

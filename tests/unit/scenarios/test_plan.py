@@ -217,7 +217,7 @@ def test_what_to_buy_next_is_measured(storm: str) -> None:
     assert more.price == pytest.approx(step / 1e9 * 100.0)
     assert more.gain_per_price == pytest.approx((more.gain or 0.0) / (more.price or 1.0))
     assert replicas.gain == pytest.approx(0.0, abs=1e-6)  # they share the link
-    assert replicas.price is None
+    assert (replicas.price, replicas.currency) == (40_000.0, "USD")  # an H100 and its server; it has no card
     coarse = planned(storm, f"{LOAD_S}<=2", consider=[BANDWIDTH], precision=0.5)
     assert coarse.margins[0].values[BANDWIDTH] == pytest.approx(1.1 * coarse.solution[BANDWIDTH], rel=1e-3)
     full = planned(storm, f"{LOAD_S}<=100", consider=[PORTS])
@@ -355,7 +355,7 @@ def test_tables(storm: str, capsys: pytest.CaptureFixture[str]) -> None:
         "what to buy next: gain in ttft_s.p90",
         "3,000 EUR",
         "load or recompute",
-        "price not known  h100-sxm",
+        "1 x h100-sxm at 30,000 USD",
         "1 x fx100 at 371,200 CNY",
     ):
         assert text in out

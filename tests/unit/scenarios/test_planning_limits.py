@@ -197,10 +197,16 @@ def test_what_the_catalogue_has_a_price_for_and_what_not() -> None:
 
     money = Money(load, {})
     cost = money.parts({"tiers.fabric.count": 2})
-    assert cost.amounts == {"CNY": 2 * 371_200.0}  # models/catalogue/storage/fx100.yaml, a full box
-    assert set(cost.missing) == {"h200-sxm", "ddr5", "nvme-gen5", "connectx-7"}
+    assert cost.amounts["CNY"] == 2 * 371_200.0  # models/catalogue/storage/fx100.yaml, a full box
+    # 16 GPUs and their servers; on four nodes 0.5 TB of memory, a drive of 2 TB and a card.
+    nodes = 4 * (500 * 18.8 + 2 * 325 + 1700)
+    assert cost.amounts["USD"] == pytest.approx(16 * (35_000 + 10_000) + nodes, rel=1e-3)
+    assert cost.missing == ()
     assert money.step("tiers.fabric.count", 1, 3, {}) == (742_400.0, "CNY")
     assert money.step("tiers.fabric.ports", 1, 3, {}) is None  # of a full box, whatever its ports
+    more = money.step("tiers.dram.capacity", 10**12, 2 * 10**12, {})
+    assert more is not None
+    assert more == (pytest.approx(4 * 1000 * 18.8, rel=1e-3), "USD")
 
 
 def test_prices_of_the_catalogue_and_of_the_user_add_up() -> None:
