@@ -183,6 +183,10 @@ def test_no_link_is_asked_for_more_than_it_gave(storm: str) -> None:
     need = found.needs["nvme"]
     assert need.write_bytes_per_s == pytest.approx(4.24e9, rel=1e-4)  # models/catalogue/storage/nvme-gen4.yaml
     assert need.drives == need.drives_provided == 1
+    assert found.point.ran is not None
+    summary = found.point.ran.summary
+    mean = summary["links"]["nvme"]["write_bytes"] / summary["makespan_s"]
+    assert need.write_mean_bytes_per_s == pytest.approx(mean, rel=2e-3)  # but for the bins that the ends cut
 
 
 def test_loading_and_computing_break_even_in_closed_form(storm: str) -> None:
