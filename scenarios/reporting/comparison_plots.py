@@ -13,7 +13,7 @@ from scenarios.comparison.metrics import metric_text
 from scenarios.reporting.drawing import HALF_IN, WIDE_IN, canvas, svg_of
 from scenarios.reporting.section import Plot
 from scenarios.reporting.words import listed, seconds
-from sim.recording import COMPLETED
+from sim.results.plot import measured_ttft_s
 from sim.results.result import SimulationResult
 
 if TYPE_CHECKING:
@@ -63,8 +63,7 @@ def ttft_spreads(runs: Mapping[str, SimulationResult]) -> Plot:
         ax = figure.subplots()
         drawn = []
         for place, (name, result) in enumerate(runs.items()):
-            requests = result.table("requests")
-            ttft_s = np.sort(requests["ttft_s"][requests["state"] == COMPLETED])
+            ttft_s = measured_ttft_s(result)
             drawn.append(ttft_s)
             share = 100.0 * np.arange(1, ttft_s.size + 1) / max(ttft_s.size, 1)
             ax.step(ttft_s, share, where="post", color=_COLORS[place % len(_COLORS)], label=name, linewidth=1.3)

@@ -50,7 +50,7 @@ def distribution(result: SimulationResult) -> Plot:
     percentiles = listed([f"{name} {seconds(ttft_s[name])}" for name in ("p50", "p90", "p99")])
     return Plot(
         title="How the TTFT is spread",
-        caption="Share of completed requests that had their first token within a time.",
+        caption="Share of completed requests that had their first token within a time, without those of a warm-up.",
         alt=f"Cumulative distribution of the time to first token: {percentiles}, at most {seconds(ttft_s['max'])}.",
         svg=svg,
     )
@@ -107,7 +107,7 @@ def drivers(name: str, label: str, found: Mapping[str, Any], text: Any) -> Plot:
             low = np.array([cause["low"] for cause in causes])
             high = np.array([cause["high"] for cause in causes])
             ax.barh(places, high - low, left=low, color="#0072B2", height=0.62)
-            ax.set_xlabel(f"{label} with each cause one standard deviation below and above")
+            ax.set_xlabel(f"{label} [s]" if name.partition(".")[0].endswith("_s") else label)
             ax.ticklabel_format(axis="x", useOffset=False)
             ends = [(text(name, cause["low"]), text(name, cause["high"])) for cause in causes]
             said = [f"{cause} from {low} to {high}" for cause, (low, high) in zip(names, ends, strict=True)]
@@ -121,10 +121,11 @@ def drivers(name: str, label: str, found: Mapping[str, Any], text: Any) -> Plot:
             said = [f"{n} {share(c['first'])}" for n, c in zip(names, causes, strict=True)]
         ax.set_yticks(places, names)
         svg = svg_of(figure)
-    what = "a standard deviation of each, all else at its best guess" if found["method"] == "tornado" else "variance"
+    one_by_one = "how far a standard deviation of each moves it, all else at its best guess"
+    what = one_by_one if found["method"] == "tornado" else "by variance"
     return Plot(
         title=f"What {label} rests on",
-        caption=f"The strongest causes of what is not known of it, by {what}.",
+        caption=f"The strongest causes of what is not known of it: {what}.",
         alt=f"Causes of the uncertainty of {label}, strongest first: {listed(said)}.",
         svg=svg,
     )

@@ -113,9 +113,13 @@ def _parts(summary: Mapping[str, Any]) -> Table:
     rows = []
     for name, part_s in summary["ttft_parts_s"].items():
         rows.append([name, seconds(part_s), _of(part_s, mean_s)])
-        for tier, load_s in summary["load_by_tier_s"].items() if name == "load" else ():
-            if load_s:
-                rows.append([f"- from {tier}", seconds(load_s), _of(load_s, mean_s)])
+        if name == "load":
+            loads = {tier: load_s for tier, load_s in summary["load_by_tier_s"].items() if load_s}
+            rows += [[f"- from {tier}", seconds(load_s), _of(load_s, mean_s)] for tier, load_s in loads.items()]
+            # Where a batch stands still, a request waits for the loads of the others too.
+            rest_s = (part_s or 0.0) - sum(loads.values())
+            if rest_s > 1e-9:
+                rows.append(["- others' loads, software", seconds(rest_s), _of(rest_s, mean_s)])
     rows.append(["TTFT", seconds(mean_s), _of(mean_s, mean_s)])
     header = ["part", "mean time", "share"]
     return Table(caption="The parts of the mean TTFT", header=header, rows=rows, numbers_from=1, half=True)

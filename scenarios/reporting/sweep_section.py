@@ -76,7 +76,7 @@ def sweep_section(result: SweepResult) -> Section:
         headline=_headline(result, keys, ok, effects),
         facts=list(_facts(result, keys, ok)),
         chapters=[
-            *([Chapter(title="What moves the TTFT", blocks=list(_sensitivity(effects)))] if effects else []),
+            *([Chapter(title="What moves the TTFT", blocks=list(_sensitivity(effects)))] if len(effects) > 1 else []),
             *([Chapter(title="Over the keys", blocks=list(_drawings(result, keys)))] if ok else []),
             Chapter(title="What limits the points", blocks=list(_bottlenecks(result, ok))),
             Chapter(title="The points", blocks=list(_points(result, keys))),
@@ -108,15 +108,16 @@ def _setting(result: SweepResult, keys: Sequence[str], at: int) -> str:
 def _facts(result: SweepResult, keys: Sequence[str], ok: Sequence[int]) -> Iterator[Fact]:
     tone: Any = "bad" if result.failed else ""
     yield Fact(name="Points", value=f"{len(ok):,}", note=f"of {len(result):,} ran, {result.failed} failed", tone=tone)
-    for figure, label, better in (
-        (_BY, "Least TTFT p90", min),
-        ("throughput.output_tokens_per_s", "Most output tokens/s", max),
-        ("hit_ratio_tokens", "Highest hit ratio", max),
+    for figure, label, sign in (
+        (_BY, "Least TTFT p90", 1.0),
+        ("throughput.output_tokens_per_s", "Most output tokens/s", -1.0),
+        ("hit_ratio_tokens", "Highest hit ratio", -1.0),
     ):
-        values = [(value, -at) for at in ok if (value := result.column(figure)[at]) is not None] if ok else []
+        # Of equals the first.
+        values = [(sign * value, at) for at in ok if (value := result.column(figure)[at]) is not None] if ok else []
         if values:
-            value, at = better(values)
-            yield Fact(name=label, value=metric_text(figure, value), note=_setting(result, keys, -at))
+            value, at = min(values)
+            yield Fact(name=label, value=metric_text(figure, sign * value), note=_setting(result, keys, at))
 
 
 def _effect(result: SweepResult, key: str, ok: Sequence[int]) -> tuple[float, list[tuple[str, float]]]:
@@ -151,13 +152,12 @@ def _sensitivity(effects: Sequence[tuple[str, float, list[tuple[str, float]]]]) 
     places = np.arange(len(effects))[::-1]
     with canvas((HALF_IN[0], 0.9 + 0.36 * max(len(effects), 3))) as figure:
         ax = figure.subplots()
-        ax.barh(places, [factor for _, factor, _ in effects], height=0.6, color="#0072B2")
+        ax.barh(places, [factor - 1.0 for _, factor, _ in effects], left=1.0, height=0.6, color="#0072B2")
         for place, (_, factor, _) in zip(places, effects, strict=True):
             ax.annotate(f"{factor:.3g}", (factor, place), (4, 0), textcoords="offset points", va="center", fontsize=8.5)
-        ax.axvline(1.0, color="0.35", linewidth=0.8)
         ax.set_yticks(places, [key for key, _, _ in effects])
-        ax.set(xlabel="TTFT p90, worst over best value", ylim=(-0.7, len(effects) - 0.3), xlim=(0.0, None))
-        ax.margins(x=0.12)
+        ax.set(xlabel="TTFT p90, worst over best value", ylim=(-0.7, len(effects) - 0.3))
+        ax.set_xlim(1.0, 1.0 + 1.15 * max(max(factor for _, factor, _ in effects) - 1.0, 0.01))
         svg = svg_of(figure)
     said = listed([f"{key} by a factor of {factor:.3g}" for key, factor, _ in effects])
     yield Plot(

@@ -9,6 +9,7 @@ import numpy as np
 from models.units import format_bytes
 from sim.arrays import Floats
 from sim.recording import COMPLETED
+from sim.results.summary import measured_mask
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -27,10 +28,9 @@ _MAX_POINTS: Final = 120
 
 
 def ttft_cdf(result: SimulationResult, ax: Axes | None = None) -> Axes:
-    """Draw the share of completed requests that had their first token within a time [s], with p50, p90 and p99."""
+    """Draw the share of measured requests that had their first token within a time [s], with p50, p90 and p99."""
     ax = _axes(ax)
-    requests = result.table("requests")
-    ttft_s = np.sort(requests["ttft_s"][requests["state"] == COMPLETED])
+    ttft_s = measured_ttft_s(result)
     ax.set(title="Time to first token", xlabel="TTFT [s]", ylabel="share of requests [%]", ylim=(0, 103))
     if ttft_s.size == 0:
         return _empty(ax, "no request completed")
@@ -46,6 +46,16 @@ def ttft_cdf(result: SimulationResult, ax: Axes | None = None) -> Axes:
             ax.axvline(value_s, color="0.35", linestyle=style, linewidth=1, label=f"{name} {value_s:.3g} s")
     ax.legend(loc="lower right", frameon=False)
     return _tidy(ax)
+
+
+def measured_ttft_s(result: SimulationResult) -> Floats:
+    """Return the TTFT of the completed requests that the summary counts, sorted [s]: no warm-up, no other phase."""
+    requests, run = result.table("requests"), result.scenario.get("run", {})
+    name = run.get("measure")
+    phase = None if name is None else result.labels["requests"]["phase"].index(name)
+    counted = measured_mask(requests, warmup_s=run.get("warmup", 0.0), phase=phase)
+    ttft_s: Floats = np.sort(requests["ttft_s"][counted & (requests["state"] == COMPLETED)])
+    return ttft_s
 
 
 def occupancy(result: SimulationResult, ax: Axes | None = None) -> Axes:

@@ -12,8 +12,11 @@ from report_kit import SMALL, Page, save_all
 
 from models.units import format_seconds
 from scenarios import cli
+from scenarios.build import simulate
 from scenarios.comparison.saved import load_comparison
+from scenarios.loader import load_scenario
 from scenarios.reporting import report
+from sim.results.plot import measured_ttft_s
 from sim.results.result import SimulationResult
 
 HERE = "the catalogue entries that this names cannot be read"
@@ -77,6 +80,18 @@ def test_a_run_is_told_with_its_own_figures(saved: Path, pages: dict[str, str]) 
     drivers = summary["uncertainty"]["drivers"]["ttft_s.p50"]["causes"]
     assert drivers[0]["name"].removeprefix("figures.") in page.text
     assert "tensor_parallel: 1" in page.text, "the resolved scenario"
+
+
+@pytest.mark.parametrize(
+    ("name", "overrides"),
+    [("quickstart", ["run.warmup=60 s", "workload.synthetic.requests=60"]), ("r2-fx100-c16", [])],
+    ids=["warm-up", "one phase"],
+)
+def test_drawings_are_of_the_requests_that_are_counted(name: str, overrides: list[str]) -> None:
+    result = simulate(load_scenario(name, overrides=overrides))
+    summary, drawn = result.summary(), measured_ttft_s(result)
+    assert 0 < drawn.size == summary["requests"]["completed"] < result.table("requests")["ttft_s"].size
+    assert drawn[-1] == summary["ttft_s"]["max"]
 
 
 def test_every_figure_of_the_parts_has_its_source_and_status(pages: dict[str, str]) -> None:

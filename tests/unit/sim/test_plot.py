@@ -25,7 +25,11 @@ def a_result(
         seed=5,
         provenance={},
         columns={
-            "requests": {"ttft_s": np.array([*ttft_s, np.nan]), "state": np.array([0] * len(ttft_s) + [1])},
+            "requests": {
+                "arrived_at_s": np.arange(len(ttft_s) + 1.0),
+                "ttft_s": np.array([*ttft_s, np.nan]),
+                "state": np.array([0] * len(ttft_s) + [1]),
+            },
             "tiers": {
                 "time_s": np.array([0.0, 5.0, 0.0]),
                 "tier": np.array([0, 0, 1]),
