@@ -278,12 +278,14 @@ def select_victims(policy: EvictionPolicy, wanted: int, pinned: Pins, resident: 
     left = 0 if resident is None else len(resident)
     for run in policy.victims():
         if resident is not None:
-            _check(policy, run, resident)
+            # Most runs are one resident chunk, which needs no call to be found sound.
+            if type(run) is not range or run.stop != run.start + 1 or run.start not in resident:
+                _check(policy, run, resident)
             left -= len(run)
             if left < 0:
                 raise broken(policy, f"victims() returned more than the {len(resident)} resident chunks")
         for part in pinned.absent(run) if len(run) > 1 else (() if run.start in pinned else (run,)):
-            victims.append(part[:wanted])
+            victims.append(part[:wanted] if len(part) > wanted else part)
             wanted -= len(part)
             if wanted <= 0:
                 if resident is not None and len(victims) > 1:
@@ -319,7 +321,7 @@ def _check(policy: EvictionPolicy, run: range, resident: RunSet) -> None:
 
 def _check_unique(policy: EvictionPolicy, victims: list[range]) -> None:
     """Refuse a chunk that came twice."""
-    taken = sorted((min(run[0], run[-1]), max(run[0], run[-1])) for run in victims)
-    for (_, before), (first, _) in pairwise(taken):
-        if first <= before:
+    taken = sorted([(run.start, run.stop) if run.step > 0 else (run.stop + 1, run.start + 1) for run in victims])
+    for (_, stop), (first, _) in pairwise(taken):
+        if first < stop:
             raise broken(policy, f"victims() returned chunk {first} twice")
