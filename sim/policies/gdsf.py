@@ -1,15 +1,15 @@
 """GDSF: frequency times cost over an inflating base, with equal cost or with what a chunk of KV cache costs."""
 
+from bisect import bisect_left
 from collections.abc import Iterator
 
 from sim.policies.base import EVICTION, PolicyContext
-from sim.policies.chunkwise import ChunkPolicy
 from sim.policies.hooks import known
-from sim.policies.ranking import Ranking
+from sim.policies.ranked_extents import GONE, RankedExtent, RankedExtents
 
 
 @EVICTION.register("gdsf")
-class Gdsf(ChunkPolicy):
+class Gdsf(RankedExtents):
     """Lowest H = L + uses x cost / size first; L becomes the H of what goes, so that old fame fades.
 
     Chunks have one size, and here one cost; equal H goes by last use. Cherkasova, Improving WWW proxies performance
@@ -17,36 +17,48 @@ class Gdsf(ChunkPolicy):
     """
 
     def __init__(self) -> None:
-        self._uses: dict[int, int] = {}
-        self._ranking = Ranking()
+        super().__init__()
         self._base = 0.0  # L
 
-    def cost(self, key: int) -> float:
-        """Return what a hit on a chunk saves."""
-        return 1.0
+    def insert(self, run: range, parent: int | None = None) -> None:
+        """Make the chunks of *run* resident."""
+        self._settle()
+        if run:
+            self._use(run, 1, self._position_of(run))
 
-    def _insert(self, key: int) -> None:
-        self._use(key, 1)
-
-    def _touch(self, key: int) -> None:
-        self._use(key, self._uses[key] + 1)
-
-    def _use(self, key: int, uses: int) -> None:
-        self._uses[key] = uses
-        self._ranking.set(key, self._base + uses * self.cost(key))
-
-    def _remove(self, key: int) -> None:
-        del self._uses[key]
-        self._ranking.remove(key)
+    def touch(self, run: range) -> None:
+        """Note that resident chunks were used again; KeyError if one is not resident."""
+        self._settle()
+        taken = self._taken(run)
+        if run.step < 0:
+            taken.reverse()
+        at = 0
+        while at < len(taken):  # those that were used as often are one extent from now on
+            first = last = taken[at]
+            first.first = first.ahead = GONE
+            at += 1
+            while at < len(taken) and taken[at].uses == first.uses:
+                last = taken[at]
+                last.first = last.ahead = GONE
+                at += 1
+            low, high = min(first.low, last.low), max(first.high, last.high)
+            used = range(low, high) if run.step > 0 else range(high - 1, low - 1, -1)
+            self._use(used, first.uses + 1, min(first.position, last.position))
 
     def evict(self, run: range) -> None:
         """Forget chunks that went to make room, and raise the base to what they were worth."""
-        for key in run:
-            del self._uses[key]
-            self._base = max(self._base, self._ranking.remove(key))
+        highest = self._evicted(run)
+        self._base = max(self._base, highest)
 
-    def _victims(self) -> Iterator[int]:
-        return self._ranking.ordered()
+    def _use(self, run: range, uses: int, position: int) -> None:
+        self._place(run, self._base, uses, position)
+
+    def _position_of(self, run: range) -> int:
+        """Return the position of the lowest chunk of a run, 0 where it does not matter."""
+        return 0
+
+    def _rank(self, extent: RankedExtent, use: int) -> float:
+        return extent.base + extent.uses * 1.0
 
 
 @EVICTION.register("gdsf-kv")
@@ -59,24 +71,54 @@ class GdsfKv(Gdsf):
 
     def __init__(self) -> None:
         super().__init__()
-        self._costs: dict[int, float] = {}  # by position: few are new
+        self._costs: list[float] = []  # by position
+        self._falls: list[int] = []  # positions of chunks that cost less than the one before
 
     def prepare(self, context: PolicyContext) -> None:
         """Learn what chunks cost where."""
         self._position = known(context.position, self, "the position of chunks in their prompt")
         self._recompute_s = known(context.recompute_s, self, "the time to compute a chunk (a timed run)")
 
-    def cost(self, key: int) -> float:
-        """Return the time that computing it takes [s]."""
-        position = self._position(key)
-        cost = self._costs.get(position)
-        if cost is None:
-            cost = self._costs[position] = self.cost_at(position)
-        return cost
-
     def cost_at(self, position: int) -> float:
         """Return the time that computing the chunk at a position takes [s]."""
         return self._recompute_s(position)
+
+    def _position_of(self, run: range) -> int:
+        return self._position(min(run[0], run[-1]))
+
+    def _use(self, run: range, uses: int, position: int) -> None:
+        """Place chunks in parts along which the cost does not fall."""
+        self._learn_costs(position + len(run))
+        at = 0
+        for following in self._parts(run, position):
+            part = run[at:following]
+            self._place(part, self._base, uses, position + (at if run.step > 0 else len(run) - following))
+            at = following
+
+    def _parts(self, run: range, position: int) -> Iterator[int]:
+        """Yield where the parts of a run end: before each chunk that costs less than the one used before it."""
+        if run.step > 0:
+            falls = self._falls
+            for at in range(bisect_left(falls, position + 1), bisect_left(falls, position + len(run))):
+                yield falls[at] - position
+        else:
+            costs, last = self._costs, position + len(run) - 1
+            for at in range(1, len(run)):
+                if costs[last - at] < costs[last - at + 1]:
+                    yield at
+        yield len(run)
+
+    def _learn_costs(self, positions: int) -> None:
+        costs = self._costs
+        for position in range(len(costs), positions):
+            costs.append(self.cost_at(position))
+            if position and costs[position] < costs[position - 1]:
+                self._falls.append(position)
+
+    def _rank(self, extent: RankedExtent, use: int) -> float:
+        place = use - extent.first
+        at = extent.position + (place if extent.step > 0 else extent.high - extent.low - 1 - place)
+        return extent.base + extent.uses * self._costs[at]
 
 
 @EVICTION.register("gdsf-kv-net")

@@ -5,31 +5,15 @@ TensorRT-LLM evict that way); ``structure: hashmap`` (vLLM, LMCache) uses the po
 """
 
 from collections.abc import Iterator, Sequence
-from heapq import heapify, heappop, heappush, heapreplace
-from itertools import chain, count, filterfalse, islice, pairwise
-from typing import Protocol
+from itertools import chain, filterfalse, islice, pairwise
 
 from models.errors import InvariantError
 from sim.policies.base import EvictionPolicy, PolicyContext
 from sim.policies.eviction import Lru
 from sim.policies.hooks import hooks, name_of
+from sim.policies.leaf_extents import LeafExtents, Pins
 from sim.run_sets import RunSet
 from sim.runs import STRAND_BITS, as_runs, ascending
-
-# The heap of LeafConstrainedLru is swept when it has doubled since the last time and grown by this many entries.
-_STALE_ENTRIES = 64
-
-
-class Pins(Protocol):
-    """Chunks that must stay: :class:`sim.run_sets.RunCounts` or :class:`~sim.run_sets.RunSet`."""
-
-    def __contains__(self, key: int, /) -> bool:
-        """Whether this one must stay."""
-        ...
-
-    def absent(self, run: range) -> list[range]:
-        """Return the parts of *run* that are not among them, in its order."""
-        ...
 
 
 class LeafConstrained:
@@ -127,6 +111,10 @@ class LeafConstrained:
                 if key == candidate:
                     passed.add(candidate)
 
+    def select(self, wanted: int, pinned: Pins) -> list[range]:
+        """Return the first *wanted* of them as runs."""
+        return as_runs(islice(self.evictable(pinned), wanted), step=-1)
+
     def _link(self, keys: range, parent: int | None) -> None:
         children = self._children
         for key in keys if keys.step > 0 else reversed(keys):
@@ -149,7 +137,7 @@ class LeafConstrained:
 
 
 class LeafConstrainedLru(LeafConstrained):
-    """LRU evicting only leaves: the same order as LeafConstrained(Lru()) at O(log n) an eviction.
+    """LRU evicting only leaves: the same order as LeafConstrained(Lru()) at O(log n) a stretch of a prompt.
 
     The general class looks past every interior chunk that is older than the oldest leaf, and a tier below another one
     has many: the head of a chain is hit above and so never touched here.
@@ -157,104 +145,46 @@ class LeafConstrainedLru(LeafConstrained):
 
     def __init__(self) -> None:
         super().__init__(Lru())
-        self._clock = count()  # uses are numbered; the order is that of the last use
-        self._last_use: dict[int, int] = {}
-        # One entry (use, key) for every leaf, its use at most the last one; what it says is checked when it comes up.
-        self._heap: list[tuple[int, int]] = []
-        self._queued: set[int] = set()
-        self._sweep_at = 0  # length of the heap at which what is out of date is swept out
+        self._extents = LeafExtents()
 
     def insert(self, run: range, parent: int | None = None) -> None:
         """Make the chunks of *run* resident and the most recently used ones."""
-        if not run:
-            return
-        self._last_use.update(zip(run, self._clock, strict=False))
-        self._link(run, parent)
-        for key in run:
-            if key not in self._children:
-                self._queue(key)
+        self._extents.insert(run, parent)
 
     def touch(self, run: range) -> None:
         """Make resident chunks the most recently used ones; KeyError if one is not resident."""
-        if not self._last_use.keys() >= set(run):
-            raise KeyError(next(key for key in run if key not in self._last_use))
-        self._last_use.update(zip(run, self._clock, strict=False))
+        self._extents.touch(run)
 
     def evict(self, run: range) -> None:
         """Forget chunks that went to make room."""
-        self.remove(run)
+        self._extents.remove(run)
 
     def remove(self, run: range) -> None:
         """Forget chunks, leaves or not; KeyError if one is not resident."""
-        for key in run:
-            del self._last_use[key]
-            parent = self._unlink(key)
-            if parent is not None and parent in self._last_use:
-                self._queue(parent)
+        self._extents.remove(run)
 
     def victims(self) -> Iterator[range]:
         """Yield the leaves of this moment, the least recently used first."""
-        return (range(key, key + 1) for key in self._walk((), cascade=False))
+        return (range(key, key + 1) for key in self._extents.leaves())
 
     def evictable(self, pinned: Pins | tuple[()] = ()) -> Iterator[int]:
         """Yield chunks in the order in which they would go, as :meth:`LeafConstrained.evictable` says."""
-        return self._walk(pinned, cascade=True)
+        return chain.from_iterable(self._extents.leaving(pinned))
 
-    def _queue(self, key: int) -> None:
-        if key in self._queued:
-            return
-        self._queued.add(key)
-        heappush(self._heap, (self._last_use[key], key))
-        if len(self._heap) > self._sweep_at:
-            self._heap = [(self._last_use[kept], kept) for _, kept in self._heap if self._is_leaf(kept)]
-            heapify(self._heap)
-            self._queued = {kept for _, kept in self._heap}
-            self._sweep_at = 2 * len(self._heap) + _STALE_ENTRIES
-
-    def _is_leaf(self, key: int) -> bool:
-        return key in self._last_use and key not in self._children
-
-    def _trim(self, pinned: Pins | tuple[()]) -> None:
-        """Take away or correct the entries out of date that come before the first victim, so that each costs once."""
-        heap, last_use = self._heap, self._last_use
-        aside: list[tuple[int, int]] = []
-        while heap:
-            use, key = heap[0]
-            if not self._is_leaf(key):
-                heappop(heap)
-                self._queued.discard(key)
-            elif use < last_use[key]:
-                heapreplace(heap, (last_use[key], key))
-            elif key in pinned:
-                aside.append(heappop(heap))
+    def select(self, wanted: int, pinned: Pins) -> list[range]:
+        """Return the first *wanted* of them as runs."""
+        victims: list[range] = []
+        for run in self._extents.leaving(pinned):
+            part = run if len(run) <= wanted else run[:wanted]
+            wanted -= len(part)
+            last = victims[-1] if victims else None
+            if last is not None and last.stop == part.start and last.start >> STRAND_BITS == part.start >> STRAND_BITS:
+                victims[-1] = range(last.start, part.stop, -1)
             else:
+                victims.append(part)
+            if not wanted:
                 break
-        for entry in aside:
-            heappush(heap, entry)
-
-    def _walk(self, pinned: Pins | tuple[()], *, cascade: bool) -> Iterator[int]:
-        """Yield leaves by last use without changing the heap: a second heap holds the entries that may come next."""
-        self._trim(pinned)
-        heap, last_use, children = self._heap, self._last_use, self._children
-        gone: dict[int, int] = {}
-        frontier = [(*heap[0], 0)] if heap else []
-        while frontier:
-            use, key, at = heappop(frontier)
-            if at >= 0:  # an entry of the heap; -1 marks those made here
-                for below in range(2 * at + 1, min(2 * at + 3, len(heap))):
-                    heappush(frontier, (*heap[below], below))
-            if key in pinned or key not in last_use or children.get(key, 0) > gone.get(key, 0):
-                continue
-            if last_use[key] > use:
-                heappush(frontier, (last_use[key], key, -1))
-                continue
-            yield key
-            parent = self._parents[key]
-            if cascade and parent is not None:
-                gone[parent] = gone.get(parent, 0) + 1
-                # An entry that the heap still has of the parent is older than all its children, so it was passed over.
-                if parent in last_use and gone[parent] == children[parent]:
-                    heappush(frontier, (last_use[parent], parent, -1))
+        return victims
 
 
 def constrain_to_leaves(policy: EvictionPolicy) -> LeafConstrained:
@@ -273,17 +203,19 @@ def select_victims(policy: EvictionPolicy, wanted: int, pinned: Pins, resident: 
     if wanted <= 0:
         return []
     if isinstance(policy, LeafConstrained):
-        return as_runs(islice(policy.evictable(pinned), wanted), step=-1)
+        return policy.select(wanted, pinned)
     victims: list[range] = []
     left = 0 if resident is None else len(resident)
     for run in policy.victims():
         if resident is not None:
-            _check(policy, run, resident)
+            # Most runs are one resident chunk, which needs no call to be found sound.
+            if type(run) is not range or run.stop != run.start + 1 or run.start not in resident:
+                _check(policy, run, resident)
             left -= len(run)
             if left < 0:
                 raise broken(policy, f"victims() returned more than the {len(resident)} resident chunks")
         for part in pinned.absent(run) if len(run) > 1 else (() if run.start in pinned else (run,)):
-            victims.append(part[:wanted])
+            victims.append(part[:wanted] if len(part) > wanted else part)
             wanted -= len(part)
             if wanted <= 0:
                 if resident is not None and len(victims) > 1:
@@ -319,7 +251,7 @@ def _check(policy: EvictionPolicy, run: range, resident: RunSet) -> None:
 
 def _check_unique(policy: EvictionPolicy, victims: list[range]) -> None:
     """Refuse a chunk that came twice."""
-    taken = sorted((min(run[0], run[-1]), max(run[0], run[-1])) for run in victims)
-    for (_, before), (first, _) in pairwise(taken):
-        if first <= before:
+    taken = sorted([(run.start, run.stop) if run.step > 0 else (run.stop + 1, run.start + 1) for run in victims])
+    for (_, stop), (first, _) in pairwise(taken):
+        if first < stop:
             raise broken(policy, f"victims() returned chunk {first} twice")

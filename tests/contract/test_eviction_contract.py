@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from policy_kit import prepared
 from runs_kit import flat, run_set
 
-from sim.policies import leaf
+from sim.policies import leaf_extents
 from sim.policies.base import EVICTION, EvictionPolicy
 from sim.policies.contract import check_policy
 from sim.policies.leaf import LeafConstrained, constrain_to_leaves, select_victims
@@ -250,5 +250,5 @@ def test_leaf_constraint_equals_brute_force(
         assert all(run[0] >> STRAND_BITS == run[-1] >> STRAND_BITS for run in selected)
 
     # A heap so short is swept again and again, as it is in a long run.
-    with patch.object(leaf, "_STALE_ENTRIES", 0 if form == "swept" else leaf._STALE_ENTRIES):
+    with patch.object(leaf_extents, "_SPARE", 0 if form == "swept" else leaf_extents._SPARE):
         play(world, steps, check)

@@ -139,6 +139,17 @@ def test_a_pinned_chunk_keeps_its_ancestors_but_not_its_descendants() -> None:
     assert flat(select_victims(policy, 9, pinned=run_set({3}))) == [4]
 
 
+def test_a_chunk_that_became_a_leaf_twice_goes_once() -> None:
+    policy = constrain_to_leaves(Lru())
+    policy.insert(range(1))
+    policy.insert(range(10, 12), parent=0)
+    policy.insert(range(20, 21), parent=11)
+    policy.remove(range(20, 21))
+    policy.insert(range(30, 31), parent=0)
+    assert flat(policy.victims()) == [11, 30]
+    assert flat(select_victims(policy, 9, RunSet())) == [11, 10, 30, 0]  # 0 waits for both of its children
+
+
 def test_orphans_are_leaves_and_find_their_parent_again() -> None:
     policy = constrain_to_leaves(Lru())
     policy.insert(range(1, 4))
@@ -155,7 +166,7 @@ def test_entries_out_of_date_do_not_pile_up(rounds: int) -> None:
     for number in range(1, rounds):
         policy.insert(range(number, number + 1))
         policy.remove(range(number, number + 1))  # dropped while older leaves stay: its entry never reaches the top
-    assert len(policy._heap) <= 2 * 2 + 64  # two entries were true at the last sweep
+    assert len(policy._extents._heap) <= 2 * 2 + 64  # two entries were true at the last sweep
     assert flat(policy.victims()) == [0]
 
 
