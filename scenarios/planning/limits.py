@@ -15,7 +15,7 @@ from scenarios.schema import Scenario
 
 RESTORES: Final = "restores_per_s"
 """Requests that loaded KV from a tier below HBM, by the makespan; beside what a run's summary has."""
-REJECTED: Final = "requests.rejected"
+UNSERVED: Final = ("requests.rejected", "requests.failed")
 
 _LIMIT: Final = re.compile(r"(?P<figure>[^<>=\s]+)\s*(?P<operator><=|>=|<|>)\s*(?P<bound>[^<>=]+)")
 _STATISTICS: Final = ("mean", "p50", "p90", "p99", "max")
@@ -28,7 +28,7 @@ _LINK_RATES: Final = (
 _LINK_SHARES: Final = ("read_utilisation", "write_utilisation", "busy_utilisation", "utilisation")
 _LINK: Final = (*_LINK_BYTES, *(f"{rate}_bytes_per_s" for rate in _LINK_RATES), *_LINK_SHARES)
 _TIER_BYTES: Final = ("read", "write", "evicted", "refused", "peak_used", "capacity", "orphaned")
-_TIER: Final = ("hit_tokens", *(f"{name}_bytes" for name in _TIER_BYTES))
+_TIER: Final = ("hit_tokens", "failed_loads", *(f"{name}_bytes" for name in _TIER_BYTES))
 # By what the name of a figure ends in, the first that fits.
 _DIMENSIONS: Final = (("_bytes_per_s", "bytes_per_s"), ("_bytes", "bytes"), ("_per_s", "ops_per_s"), ("_s", "seconds"))
 
@@ -75,10 +75,10 @@ class Limit:
 
 
 def parse_limits(texts: Sequence[str], allowed: Sequence[str]) -> tuple[Limit, ...]:
-    """Return the limits that *texts* say over the figures *allowed*, and that nothing may be rejected.
+    """Return the limits that *texts* say over the figures *allowed*, and that all requests are served.
 
-    The last is implied unless ``requests.rejected`` is limited: the time to first token of a request that is turned
-    away appears in no percentile.
+    The last is implied unless ``requests.rejected`` or ``requests.failed`` is limited: the time to first token of such
+    a request appears in no percentile.
 
     Raises
     ------
@@ -88,8 +88,9 @@ def parse_limits(texts: Sequence[str], allowed: Sequence[str]) -> tuple[Limit, .
     if not texts:
         raise InputError("needs a limit to plan for; write --slo 'ttft_s.p99<=2'")
     limits = [_parse(text, allowed) for text in texts]
-    if all(limit.figure != REJECTED for limit in limits):
-        limits.append(Limit(figure=REJECTED, operator="<=", bound=0.0, implied=True))
+    for figure in UNSERVED:
+        if all(limit.figure != figure for limit in limits):
+            limits.append(Limit(figure=figure, operator="<=", bound=0.0, implied=True))
     return tuple(limits)
 
 
@@ -162,7 +163,7 @@ def figure_names(scenario: Scenario, assembly: Assembly) -> list[str]:
     names += ["makespan_s", RESTORES]
     if scenario.slo is not None:
         names += _below(["slo"], ("attainment", "goodput_requests_per_s"))
-    names += _below(["requests"], ("submitted", "completed", "rejected"))
+    names += _below(["requests"], ("submitted", "completed", "rejected", "failed"))
     names += ["hit_ratio_tokens", *_below(["ttft_parts_s"], parts), *_below(["load_by_tier_s"], scenario.tiers)]
     for tier in scenario.tiers:
         names += _below([f"tiers.{tier}"], _TIER)

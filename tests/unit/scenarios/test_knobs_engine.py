@@ -82,6 +82,7 @@ ELSEWHERE = {
     "engine.step_times": "below",
     "engine.tokenize_batch_wait": "below",
     "cluster.accelerator": "below",
+    "engine.kv_load_failure_policy": "tests/unit/sim/test_load_failures.py",
     "engine.scheduling": "tests/unit/sim/test_schedulers_in_an_engine.py",
     "cluster.router": "tests/unit/sim/test_routers_on_a_cluster.py",
     "cluster.decode": "tests/unit/sim/test_knobs_decode.py",
@@ -134,7 +135,7 @@ def test_what_is_longer_than_max_model_len_is_rejected(tmp_path):
     short = "    - {name: short, closed_loop: {concurrency: 1, requests: 3, prompt_tokens: 100, output_tokens: 1}}"
     text = BUSY.replace("  closed_loop:", f"  phases:\n{short}\n    - name: long\n      closed_loop:")
     found = figures(text, tmp_path, "engine.max_model_len=3000")
-    assert found["requests"] == {"submitted": 99, "completed": 3, "rejected": 96}
+    assert found["requests"] == {"submitted": 99, "completed": 3, "rejected": 96, "failed": 0}
     assert any("96 of 99 requests rejected" in warning for warning in found["warnings"])
 
 

@@ -75,7 +75,7 @@ def test_of_two_limits_both_are_kept(storm: str) -> None:
     both = planned(storm, first, second)
     assert alone[0] < alone[1] == both.solution[BANDWIDTH]
     assert [(row["figure"], row["met"]) for row in both.to_dict()["slo"][:2]] == [(LOAD_S, True), ("makespan_s", True)]
-    assert set(both.point.figures) == {LOAD_S, "makespan_s", "requests.rejected"}
+    assert set(both.point.figures) == {LOAD_S, "makespan_s", "requests.rejected", "requests.failed"}
 
 
 @pytest.mark.parametrize("within_s", [0.45, 0.6, 1.5])

@@ -50,11 +50,12 @@ def test_a_limit_carries_units_of_its_figure() -> None:
         ("throughput.output_tokens_per_s", ">=", 2000.0),
         ("makespan_s", "<", 120.0),
         ("links.nic.0.read_bytes", "<=", 1e12),
-        ("requests.rejected", "<=", 0.0),  # implied: who is turned away is in no percentile
+        ("requests.rejected", "<=", 0.0),  # implied: who is not served is in no percentile
+        ("requests.failed", "<=", 0.0),
     ]
-    assert [limit.implied for limit in limits] == [False] * 4 + [True]
+    assert [limit.implied for limit in limits] == [False] * 4 + [True] * 2
     allowed = parse_limits(["requests.rejected<=5"], ["requests.rejected"])
-    assert [(limit.bound, limit.implied) for limit in allowed] == [(5.0, False)]
+    assert [(limit.bound, limit.implied) for limit in allowed] == [(5.0, False), (0.0, True)]
 
 
 def test_limits_by_hand() -> None:

@@ -287,7 +287,7 @@ def test_a_retrieve_that_finds_no_room_beside_pins_times_out() -> None:
         for policy, pool in (("fail", "4 GiB"), ("recompute", "4 GiB"), ("fail", "64 GiB"))
     )
     assert failing["requests"] == {"submitted": 16, "completed": 4, "rejected": 0, "failed": 12}
-    assert failing["ttft_s"]["p50"] == pytest.approx(60.0, abs=1.5)
+    assert 60.0 < failing["ttft_s"]["p50"] < 63.0  # six waits, and the handling of a request
     assert small["requests"]["completed"] == large["requests"]["completed"] == 16
     assert small["tiers"]["fx100"]["failed_loads"] == 12
     assert small["ttft_s"]["p50"] > 60.0

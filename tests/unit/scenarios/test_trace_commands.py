@@ -230,7 +230,7 @@ def test_generate_can_be_piped_into_a_run_and_into_info(tmp_path) -> None:
     )
     make.stdout.close()
     assert (make.wait(), run.returncode) == (0, 0)
-    assert json.loads(run.stdout)["requests"] == {"submitted": 50, "completed": 50, "rejected": 0}
+    assert json.loads(run.stdout)["requests"] == {"submitted": 50, "completed": 50, "rejected": 0, "failed": 0}
 
 
 def test_a_reader_that_stops_early_is_no_error() -> None:
