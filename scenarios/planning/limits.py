@@ -70,7 +70,8 @@ class Limit:
             return math.inf
         above, below = (value, self.bound) if self.operator.startswith("<") else (self.bound, value)
         if above <= 0.0:
-            return 0.0 if below <= 0.0 else -math.inf
+            # A limit of 0 that is kept says nothing of how near it is: it must not hide how near others are.
+            return -math.inf if below > 0.0 or self.is_met(value) else 0.0
         return math.inf if below <= 0.0 else math.log(above / below)
 
 

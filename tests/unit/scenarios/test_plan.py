@@ -98,6 +98,9 @@ def test_where_more_is_worse_the_answer_is_the_most(storm: str) -> None:
     assert found.solution == {key: math.floor(3.0 * 5e9 / KV_BYTES)}
     assert found.found[key].sense == "most"
     assert any("the answer is the most" in warning for warning in found.warnings)
+    # Also where all that was sought is good enough.
+    loose = planned(storm, f"{LOAD_S}<=100", solve=f"{key}=1:20", overrides=more)
+    assert loose.solution == {key: 20}
 
 
 def test_infeasible_is_an_answer_with_its_reason(storm: str, capsys: pytest.CaptureFixture[str]) -> None:

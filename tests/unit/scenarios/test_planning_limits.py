@@ -69,6 +69,8 @@ def test_limits_by_hand() -> None:
     assert at_least.shortfall(1.0) == pytest.approx(math.log(2.0))
     assert at_least.shortfall(4.0) == pytest.approx(-math.log(2.0))
     assert at_most.shortfall(None) == at_least.shortfall(0.0) == math.inf
+    nothing = Limit(figure="requests.rejected", operator="<=", bound=0.0)
+    assert (nothing.shortfall(0.0), nothing.shortfall(3.0)) == (-math.inf, math.inf)
     assert figure_at({"links": {"nic.0": {"read_bytes": 7}}}, "links.nic.0.read_bytes") == 7.0
     assert figure_at({"itl_s": {"p99": None}}, "itl_s.p99") is None
 
