@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from scenarios.planning.free import Quantity
 from scenarios.planning.limits import Limit
@@ -14,6 +14,9 @@ from scenarios.planning.prices import Cost
 from scenarios.planning.searching import Found
 from scenarios.planning.trials import Point
 from scenarios.schema import Scenario
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -192,6 +195,16 @@ class Plan:
             "points": [_point_dict(point) for point in self.points],
             "warnings": list(self.warnings),
         }
+
+    def to_pandas(self) -> pd.DataFrame:
+        """Return what was tried, a row a point: values in SI units, limited figures, verdict, bottleneck."""
+        import pandas as pd
+
+        rows = [
+            {**point.values, **point.figures, "meets": point.meets, "bottleneck": point.bottleneck}
+            for point in self.points
+        ]
+        return pd.DataFrame(rows).sort_values([quantity.key for quantity in self.quantities], ignore_index=True)
 
     def _limit_dict(self, limit: Limit) -> dict[str, Any]:
         reached = self.point.figures[limit.figure]

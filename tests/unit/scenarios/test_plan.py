@@ -98,6 +98,10 @@ def test_where_more_is_worse_the_answer_is_the_most(storm: str) -> None:
     assert found.solution == {key: math.floor(3.0 * 5e9 / KV_BYTES)}
     assert found.found[key].sense == "most"
     assert any("the answer is the most" in warning for warning in found.warnings)
+    tried = found.to_pandas()
+    assert list(tried[key]) == sorted(point.values[key] for point in found.points)
+    assert tried.loc[tried[key] == found.solution[key], "meets"].all()
+    assert not tried.loc[tried[key] > found.solution[key], "meets"].any()
     # Also where all that was sought is good enough.
     loose = planned(storm, f"{LOAD_S}<=100", solve=f"{key}=1:20", overrides=more)
     assert loose.solution == {key: 20}
