@@ -110,7 +110,7 @@ def test_a_few_requests_make_the_first_step_and_the_rest_finish_together() -> No
 
 def test_readme_shows_what_comes_out(found: Validation) -> None:
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
-    shown = readme.partition("<!-- kvtier validate --markdown -->\n")[2].partition("<!-- end -->")[0]
+    shown = readme.partition("<!-- kvtier validate mingxin-r1-r3 --markdown -->\n")[2].partition("<!-- end -->")[0]
     assert shown.strip() == markdown(found).strip()
 
 
