@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from importlib import resources
-from importlib.resources.abc import Traversable
 from math import inf
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal
@@ -13,6 +11,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 from models.errors import InputError, LocatedError, UnknownNameError
 from models.units import parse_quantity
 from models.yaml_files import read_mapping
+from scenarios.layers import shipped
 
 Measure = Literal["baseline", "candidate", "reduction", "increase", "baseline-spread", "candidate-spread"]
 """What of a figure is held against the bounds.
@@ -138,14 +137,9 @@ class Gates(_Strict):
         return self.gates[gate].points or self.points
 
 
-def gates_names() -> list[str]:
-    """Return the names of the files of gates that ship."""
-    return [item.name.removesuffix(".yaml") for item in _shipped()]
-
-
 def gates_text(name: str) -> str:
     """Return a file of gates that ships; raises UnknownNameError."""
-    found = {item.name.removesuffix(".yaml"): item for item in _shipped()}
+    found = shipped("gates/library")
     if name not in found:
         raise UnknownNameError("file of gates", name, found)
     return found[name].read_text(encoding="utf-8")
@@ -169,8 +163,3 @@ def load_gates(name_or_path: str) -> Gates:
         place = ".".join(str(part) for part in first["loc"])
         problem = first["msg"].removeprefix("Value error, ")
         raise GateError(where, f"{place}: {problem}" if place else problem) from None
-
-
-def _shipped() -> list[Traversable]:
-    folder = resources.files("scenarios.gates").joinpath("library")
-    return sorted((item for item in folder.iterdir() if item.name.endswith(".yaml")), key=lambda item: item.name)
