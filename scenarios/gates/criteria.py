@@ -126,11 +126,13 @@ class Gates(_Strict):
     model_error: Share
     gates: Annotated[dict[str, Gate], Field(min_length=1)]
 
-    def evidence(self, gate: str, point: str) -> tuple[str, str]:
-        """Return what the baseline and the candidate of a gate are called at a point."""
+    def subjects(self, gate: str, point: str, check: Check) -> tuple[str, ...]:
+        """Return what a check of a gate is about at a point: the baseline, the candidate, or both in this order."""
         asked = self.gates[gate]
-        sides = (asked.baseline or self.baseline, asked.candidate or self.candidate)
-        return sides[0].replace(_POINT, point), sides[1].replace(_POINT, point)
+        sides = {"baseline": asked.baseline or self.baseline, "candidate": asked.candidate or self.candidate}
+        named = {side: name.replace(_POINT, point) for side, name in sides.items()}
+        side = check.measure.partition("-")[0]
+        return (named[side],) if side in named else tuple(named.values())
 
     def points_of(self, gate: str) -> list[str]:
         """Return the points at which a gate is judged."""

@@ -96,10 +96,8 @@ def _wanted(gates: Gates, chosen: Sequence[str]) -> dict[str, dict[str, str]]:
     wanted: dict[str, dict[str, str]] = {}
     for gate in chosen:
         for point in gates.points_of(gate):
-            baseline, candidate = gates.evidence(gate, point)
             for check in gates.gates[gate].checks:
-                sides = {"baseline": [baseline], "candidate": [candidate]}
-                for subject in sides.get(check.measure.partition("-")[0], [baseline, candidate]):
+                for subject in gates.subjects(gate, point, check):
                     wanted.setdefault(subject, {})[check.figure] = check.csv
     return wanted
 
