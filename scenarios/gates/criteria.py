@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from contextlib import suppress
 from math import inf
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal
@@ -21,29 +23,45 @@ the range of one side's repeats over their median.
 """
 SHARES: Final = ("reduction", "increase", "baseline-spread", "candidate-spread")
 _POINT: Final = "{point}"
+_DIMENSIONS: Final = ("number", "seconds", "ops_per_s", "bytes_per_s", "bytes")
 
 
 class GateError(LocatedError):
     """A file of gates, or the evidence for them, is wrong."""
 
 
-def _share(value: Any) -> Any:
-    return _as_number(value, "number")
+def read_text(path: str, *, encoding: str = "utf-8") -> str:
+    """Return the text of a file; raises GateError where it cannot be read."""
+    try:
+        return Path(path).read_text(encoding=encoding)
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "not UTF-8 text"
+        raise GateError(path, f"cannot be read: {reason}") from None
 
 
-def _as_number(value: Any, *dimensions: str) -> Any:
-    if value is None or not isinstance(value, str | int | float) or isinstance(value, bool):
-        return value
+def figure_value(value: str | float, dimensions: Sequence[str] = _DIMENSIONS) -> float | None:
+    """Return a figure in SI units, of the first of *dimensions* that it can be read as; None where there is none."""
     for dimension in dimensions:
-        try:
+        with suppress(InputError):
             return parse_quantity(value, dimension)
-        except InputError:
-            continue
-    raise ValueError(f"'{value}' is no share, number, time, rate or size")
+    return None
+
+
+def _as_number(value: Any, dimensions: Sequence[str]) -> Any:
+    if not isinstance(value, str | int | float) or isinstance(value, bool):
+        return value
+    found = figure_value(value, dimensions)
+    if found is None:
+        raise ValueError(f"'{value}' is no share, number, time, rate or size")
+    return found
+
+
+def _share(value: Any) -> Any:
+    return _as_number(value, ("number",))
 
 
 def _bound(value: Any) -> Any:
-    return _as_number(value, "number", "seconds", "ops_per_s", "bytes_per_s", "bytes")
+    return _as_number(value, _DIMENSIONS)
 
 
 Share = Annotated[float, BeforeValidator(_share), Field(ge=0, lt=1)]
@@ -150,14 +168,7 @@ def gates_text(name: str) -> str:
 def load_gates(name_or_path: str) -> Gates:
     """Return a file of gates by shipped name or path (.yaml); raises UnknownNameError, GateError."""
     where = name_or_path
-    if name_or_path.endswith((".yaml", ".yml")):
-        try:
-            text = Path(name_or_path).read_text(encoding="utf-8")
-        except (OSError, UnicodeDecodeError) as error:
-            reason = error.strerror if isinstance(error, OSError) else "not UTF-8 text"
-            raise GateError(where, f"cannot be read: {reason}") from None
-    else:
-        text = gates_text(name_or_path)
+    text = read_text(name_or_path) if name_or_path.endswith((".yaml", ".yml")) else gates_text(name_or_path)
     try:
         return Gates.model_validate(read_mapping(text, where))
     except ValidationError as error:
