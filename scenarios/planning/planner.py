@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from models.errors import InputError, ScenarioError
 from scenarios.build import Assembly, assemble
-from scenarios.loader import load_scenario
+from scenarios.loader import lasting_trace, load_scenario
 from scenarios.planning.answer import Context, Plan
 from scenarios.planning.free import Quantity, free_quantity
 from scenarios.planning.fronts import design, front
@@ -75,10 +75,7 @@ def plan(
     """
     if not _FINEST <= precision <= _COARSEST:
         raise InputError(f"--precision is {precision:g}; must be {_FINEST:g} to {_COARSEST:g}")
-    if trace == "-":
-        from sim.traces.standard_input import spooled_input
-
-        trace = str(spooled_input())  # it is read by every run
+    trace = lasting_trace(trace)
 
     def load(values: Values) -> Scenario:
         own = [f"{key}={value!r}" for key, value in values.items()]
