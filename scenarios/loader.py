@@ -37,6 +37,18 @@ def load_scenario(
     return checked(laid_out(name_or_path, overrides=overrides, trace=trace, skip_bad_lines=skip_bad_lines, seed=seed))
 
 
+def lasting_trace(trace: str | None) -> str | None:
+    """Return a trace that can be read again, by other processes too: what comes over standard input is kept in a file.
+
+    Raises TraceError where that cannot be.
+    """
+    if trace != "-":
+        return trace
+    from sim.traces.standard_input import spooled_input
+
+    return str(spooled_input())
+
+
 def laid_out(
     name_or_path: str,
     *,

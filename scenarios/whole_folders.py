@@ -57,8 +57,11 @@ def write_manifest(folder: Path, manifest: str, value: dict[str, Any]) -> None:
     (folder / manifest).write_text(text, encoding="utf-8")
 
 
-def read_manifest(folder: Path, manifest: str, form: str) -> dict[str, Any]:
-    """Return what :func:`write_manifest` wrote; InputError where it is missing, damaged or of another format."""
+def read_manifest(folder: Path, manifest: str, form: str, *, version: int | None = None) -> dict[str, Any]:
+    """Return what :func:`write_manifest` wrote; InputError where it is missing, damaged or of another format.
+
+    Of another *version* of the format too, where that is given.
+    """
     path = folder / manifest
     try:
         found = json.loads(path.read_text(encoding="utf-8"))
@@ -66,4 +69,7 @@ def read_manifest(folder: Path, manifest: str, form: str) -> dict[str, Any]:
         raise InputError(f"{path}: cannot be read: {str(error).splitlines()[0]}") from None
     if not isinstance(found, dict) or found.get("format") != form:
         raise InputError(f"{path}: is not of a {form}")
+    own = found.get("format_version")
+    if version is not None and own != version:
+        raise InputError(f"{folder}: {form.removeprefix('kvtier ')} format {own!r}; this kvtier reads {version}")
     return found

@@ -11,7 +11,7 @@ from models.errors import InputError
 from models.units import format_bytes, format_rate, format_seconds
 from scenarios.commands.progress import Progress
 from scenarios.commands.tables import print_json, print_pairs, print_table
-from scenarios.loader import load_scenario
+from scenarios.loader import lasting_trace, load_scenario
 
 if TYPE_CHECKING:
     from sim.results.result import SimulationResult
@@ -48,7 +48,7 @@ def run_scenario(
         from scenarios.uncertainty.draws import check_draws
 
         check_draws(uncertainty, "--uncertainty")
-        trace = _kept(trace)
+        trace = lasting_trace(trace)
     elif jobs is not None:
         raise InputError("--jobs is for --uncertainty: a single run takes one process")
     scenario = load_scenario(name_or_path, overrides=overrides, trace=trace, skip_bad_lines=skip_bad_lines, seed=seed)
@@ -93,15 +93,6 @@ def _write_trace(result: SimulationResult, file: str, limit: int) -> None:
     requests = result.table("requests")["arrived_at_s"].size
     part = f" of the first {limit:,} of {requests:,} requests (--perfetto-limit)" if limit < requests else ""
     sys.stderr.write(f"kvtier: trace{part} written to {file}; ui.perfetto.dev opens it\n")
-
-
-def _kept(trace: str | None) -> str | None:
-    """Return a trace that other processes can read too: what comes over standard input is kept in a file."""
-    if trace != "-":
-        return trace
-    from sim.traces.standard_input import spooled_input
-
-    return str(spooled_input())
 
 
 def _print_summary(name: str, summary: Mapping[str, Any]) -> None:

@@ -149,17 +149,18 @@ def _summary_line(result: SweepResult, wall_s: float) -> str:
 
 
 def _print(points: Sequence[Point], result: SweepResult) -> None:
+    keys = result.keys
     columns = [result.column(figure) if figure in result.table.column_names else [] for figure, _ in _FIGURES]
     status = result.column("status")
     rows = []
     for at, point in enumerate(points[:_SHOWN_ROWS]):
-        named = [point.written.get(key, "") for key in result.keys]
+        named = [point.written.get(key, "") for key in keys]
         if status[at] == "ok":
             figures = [metric_text(figure, column[at]) for (figure, _), column in zip(_FIGURES, columns, strict=True)]
         else:
             figures = ["failed", *("" for _ in columns[1:])]
         rows.append([str(at), *named, *figures])
-    header = ["point", *_short(result.keys), *(name for _, name in _FIGURES)]
+    header = ["point", *_short(keys), *(name for _, name in _FIGURES)]
     print_table(header, rows, title=result.name, numbers_from=0)
     if len(points) > _SHOWN_ROWS:
         sys.stdout.write(f"... and {len(points) - _SHOWN_ROWS} more\n")

@@ -60,10 +60,7 @@ def save_into(comparison: Comparison, folder: Path) -> None:
 
 def load_comparison(folder: Path) -> SavedComparison:
     """Return the comparison that lies in *folder*; InputError if it is missing, damaged or of another version."""
-    said = read_manifest(folder, MANIFEST, _FORMAT)
-    if said.get("format_version") != _FORMAT_VERSION:
-        version = said.get("format_version")
-        raise InputError(f"{folder}: comparison format {version!r}; this kvtier reads {_FORMAT_VERSION}")
+    said = read_manifest(folder, MANIFEST, _FORMAT, version=_FORMAT_VERSION)
     try:
         differences: dict[str, dict[str, Difference]] = {}
         for row in said["differences"]:

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from models.errors import InputError, ScenarioError
 from scenarios.document import read_value
-from scenarios.loader import load_scenario
+from scenarios.loader import lasting_trace, load_scenario
 from scenarios.schema import Scenario
 
 _SEED_KEY: Final = "run.seed"
@@ -61,10 +61,7 @@ def load_variants(
     settings += [_one_variant(text) for text in variants]
     options += ["--variant"] * len(variants)
     _check(settings, seed)
-    if trace == "-":
-        from sim.traces.standard_input import spooled_input
-
-        trace = str(spooled_input())  # other processes cannot read this one's input
+    trace = lasting_trace(trace)
     found = []
     for option, (name, keys) in zip(options, settings, strict=True):
         own = [f"{key}={value}" for key, value in keys.items()]

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from importlib import resources
-from importlib.resources.abc import Traversable
+from collections.abc import Sequence
+from contextlib import suppress
 from math import inf
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal
@@ -13,6 +13,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 from models.errors import InputError, LocatedError, UnknownNameError
 from models.units import parse_quantity
 from models.yaml_files import read_mapping
+from scenarios.layers import shipped
 
 Measure = Literal["baseline", "candidate", "reduction", "increase", "baseline-spread", "candidate-spread"]
 """What of a figure is held against the bounds.
@@ -22,29 +23,45 @@ the range of one side's repeats over their median.
 """
 SHARES: Final = ("reduction", "increase", "baseline-spread", "candidate-spread")
 _POINT: Final = "{point}"
+_DIMENSIONS: Final = ("number", "seconds", "ops_per_s", "bytes_per_s", "bytes")
 
 
 class GateError(LocatedError):
     """A file of gates, or the evidence for them, is wrong."""
 
 
-def _share(value: Any) -> Any:
-    return _as_number(value, "number")
+def read_text(path: str, *, encoding: str = "utf-8") -> str:
+    """Return the text of a file; raises GateError where it cannot be read."""
+    try:
+        return Path(path).read_text(encoding=encoding)
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "not UTF-8 text"
+        raise GateError(path, f"cannot be read: {reason}") from None
 
 
-def _as_number(value: Any, *dimensions: str) -> Any:
-    if value is None or not isinstance(value, str | int | float) or isinstance(value, bool):
-        return value
+def figure_value(value: str | float, dimensions: Sequence[str] = _DIMENSIONS) -> float | None:
+    """Return a figure in SI units, of the first of *dimensions* that it can be read as; None where there is none."""
     for dimension in dimensions:
-        try:
+        with suppress(InputError):
             return parse_quantity(value, dimension)
-        except InputError:
-            continue
-    raise ValueError(f"'{value}' is no share, number, time, rate or size")
+    return None
+
+
+def _as_number(value: Any, dimensions: Sequence[str]) -> Any:
+    if not isinstance(value, str | int | float) or isinstance(value, bool):
+        return value
+    found = figure_value(value, dimensions)
+    if found is None:
+        raise ValueError(f"'{value}' is no share, number, time, rate or size")
+    return found
+
+
+def _share(value: Any) -> Any:
+    return _as_number(value, ("number",))
 
 
 def _bound(value: Any) -> Any:
-    return _as_number(value, "number", "seconds", "ops_per_s", "bytes_per_s", "bytes")
+    return _as_number(value, _DIMENSIONS)
 
 
 Share = Annotated[float, BeforeValidator(_share), Field(ge=0, lt=1)]
@@ -127,25 +144,22 @@ class Gates(_Strict):
     model_error: Share
     gates: Annotated[dict[str, Gate], Field(min_length=1)]
 
-    def evidence(self, gate: str, point: str) -> tuple[str, str]:
-        """Return what the baseline and the candidate of a gate are called at a point."""
+    def subjects(self, gate: str, point: str, check: Check) -> tuple[str, ...]:
+        """Return what a check of a gate is about at a point: the baseline, the candidate, or both in this order."""
         asked = self.gates[gate]
-        sides = (asked.baseline or self.baseline, asked.candidate or self.candidate)
-        return sides[0].replace(_POINT, point), sides[1].replace(_POINT, point)
+        sides = {"baseline": asked.baseline or self.baseline, "candidate": asked.candidate or self.candidate}
+        named = {side: name.replace(_POINT, point) for side, name in sides.items()}
+        side = check.measure.partition("-")[0]
+        return (named[side],) if side in named else tuple(named.values())
 
     def points_of(self, gate: str) -> list[str]:
         """Return the points at which a gate is judged."""
         return self.gates[gate].points or self.points
 
 
-def gates_names() -> list[str]:
-    """Return the names of the files of gates that ship."""
-    return [item.name.removesuffix(".yaml") for item in _shipped()]
-
-
 def gates_text(name: str) -> str:
     """Return a file of gates that ships; raises UnknownNameError."""
-    found = {item.name.removesuffix(".yaml"): item for item in _shipped()}
+    found = shipped("gates/library")
     if name not in found:
         raise UnknownNameError("file of gates", name, found)
     return found[name].read_text(encoding="utf-8")
@@ -154,14 +168,7 @@ def gates_text(name: str) -> str:
 def load_gates(name_or_path: str) -> Gates:
     """Return a file of gates by shipped name or path (.yaml); raises UnknownNameError, GateError."""
     where = name_or_path
-    if name_or_path.endswith((".yaml", ".yml")):
-        try:
-            text = Path(name_or_path).read_text(encoding="utf-8")
-        except (OSError, UnicodeDecodeError) as error:
-            reason = error.strerror if isinstance(error, OSError) else "not UTF-8 text"
-            raise GateError(where, f"cannot be read: {reason}") from None
-    else:
-        text = gates_text(name_or_path)
+    text = read_text(name_or_path) if name_or_path.endswith((".yaml", ".yml")) else gates_text(name_or_path)
     try:
         return Gates.model_validate(read_mapping(text, where))
     except ValidationError as error:
@@ -169,8 +176,3 @@ def load_gates(name_or_path: str) -> Gates:
         place = ".".join(str(part) for part in first["loc"])
         problem = first["msg"].removeprefix("Value error, ")
         raise GateError(where, f"{place}: {problem}" if place else problem) from None
-
-
-def _shipped() -> list[Traversable]:
-    folder = resources.files("scenarios.gates").joinpath("library")
-    return sorted((item for item in folder.iterdir() if item.name.endswith(".yaml")), key=lambda item: item.name)

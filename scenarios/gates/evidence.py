@@ -28,7 +28,6 @@ DRIFT: Final = "drift.ttft_p50"
 class Evidence:
     """What is known of a subject: where from, and the values of each figure, one a repeat or a seed."""
 
-    subject: str
     kind: Kind
     figures: Mapping[str, Sequence[float]]
 
@@ -68,7 +67,7 @@ def gather(
         table = MeasuredTable(measured)
         found = {name: table.figures(name) for name in wanted}
         return {
-            name: Evidence(subject=name, kind="measured", figures=_by_figure(figures, wanted[name]))
+            name: Evidence(kind="measured", figures=_by_figure(figures, wanted[name]))
             for name, figures in found.items()
             if figures
         }
@@ -77,7 +76,7 @@ def gather(
     for name, figures in wanted.items():
         if Path(name).is_dir():
             values = _figures(SimulationResult.load(name), tuple(figures))
-            known[name] = Evidence(subject=name, kind="saved", figures={f: [v] for f, v in values.items()})
+            known[name] = Evidence(kind="saved", figures={f: [v] for f, v in values.items()})
         elif _is_scenario(name):
             tasks += [_Task(name, seed, tuple(figures)) for seed in range(seeds)]
     runs: dict[str, dict[int, dict[str, float]]] = {}
@@ -87,7 +86,7 @@ def gather(
         runs.setdefault(tasks[index].scenario, {})[tasks[index].seed] = outcome.value or {}
     for name, by_seed in runs.items():
         columns = {f: [by_seed[seed][f] for seed in sorted(by_seed) if f in by_seed[seed]] for f in wanted[name]}
-        known[name] = Evidence(subject=name, kind="simulated", figures={f: v for f, v in columns.items() if v})
+        known[name] = Evidence(kind="simulated", figures={f: v for f, v in columns.items() if v})
     return known
 
 
@@ -96,10 +95,8 @@ def _wanted(gates: Gates, chosen: Sequence[str]) -> dict[str, dict[str, str]]:
     wanted: dict[str, dict[str, str]] = {}
     for gate in chosen:
         for point in gates.points_of(gate):
-            baseline, candidate = gates.evidence(gate, point)
             for check in gates.gates[gate].checks:
-                sides = {"baseline": [baseline], "candidate": [candidate]}
-                for subject in sides.get(check.measure.partition("-")[0], [baseline, candidate]):
+                for subject in gates.subjects(gate, point, check):
                     wanted.setdefault(subject, {})[check.figure] = check.csv
     return wanted
 
@@ -117,10 +114,7 @@ def _is_scenario(name: str) -> bool:
 
 
 def _run(task: _Task, report: Report) -> dict[str, float]:
-    def ended(fraction: float | None, requests: int) -> None:
-        report(fraction, requests)
-
-    return _figures(simulate(load_scenario(task.scenario, seed=task.seed), progress=ended), task.figures)
+    return _figures(simulate(load_scenario(task.scenario, seed=task.seed), progress=report), task.figures)
 
 
 def _figures(result: SimulationResult, names: Sequence[str]) -> dict[str, float]:

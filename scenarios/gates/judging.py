@@ -97,7 +97,7 @@ def judge(gates: Gates, chosen: Sequence[str], evidence: Mapping[str, Evidence],
     """Return the verdict on the gates *chosen*; with *required* one without evidence has not passed."""
     judged = {
         gate: tuple(
-            _judge(gates, check, point, gates.evidence(gate, point), evidence)
+            _judge(gates, check, point, gates.subjects(gate, point, check), evidence)
             for point in gates.points_of(gate)
             for check in gates.gates[gate].checks
         )
@@ -106,10 +106,9 @@ def judge(gates: Gates, chosen: Sequence[str], evidence: Mapping[str, Evidence],
     return Decision(gates=gates, judged=judged, evidence=evidence, required=required)
 
 
-def _judge(gates: Gates, check: Check, point: str, sides: tuple[str, str], evidence: Mapping[str, Evidence]) -> Judged:
-    named = dict(zip(("baseline", "candidate"), sides, strict=True))
-    side = check.measure.partition("-")[0]
-    subjects = (named[side],) if side in named else sides
+def _judge(
+    gates: Gates, check: Check, point: str, subjects: tuple[str, ...], evidence: Mapping[str, Evidence]
+) -> Judged:
     found = [evidence.get(subject) for subject in subjects]
     values = [None if item is None else item.figures.get(check.figure) for item in found]
     kinds = tuple(dict.fromkeys(item.kind for item in found if item is not None))

@@ -5,15 +5,11 @@ from __future__ import annotations
 import csv
 from collections.abc import Mapping, Sequence
 from math import inf
-from pathlib import Path
 from typing import Final
 
-from models.errors import InputError
-from models.units import parse_quantity
-from scenarios.gates.criteria import GateError
+from scenarios.gates.criteria import GateError, figure_value, read_text
 
 _NEEDED: Final = ("id", "metric", "value", "unit")
-_DIMENSIONS: Final = ("number", "seconds", "ops_per_s", "bytes_per_s", "bytes")
 # kB of 1024 B divided by 1e6: what tables of iostat figures call GB/s.
 _IOSTAT: Final = "iostat GB/s"
 
@@ -32,13 +28,7 @@ class MeasuredTable:
     """
 
     def __init__(self, path: str) -> None:
-        self._path = path
-        try:
-            text = Path(path).read_text(encoding="utf-8-sig")
-        except (OSError, UnicodeDecodeError) as error:
-            reason = error.strerror if isinstance(error, OSError) else "not UTF-8 text"
-            raise GateError(path, f"cannot be read: {reason}") from None
-        self._rows = list(_rows(text, path))
+        self._rows = _rows(read_text(path, encoding="utf-8-sig"), path)
         if not self._rows:
             raise GateError(path, "holds no measurement")
 
@@ -81,9 +71,7 @@ def _value(text: str, unit: str, where: str) -> float:
         raise GateError(where, f"value is {text}; must be finite")
     if unit == _IOSTAT:
         return number * 1.024e9
-    for dimension in _DIMENSIONS:
-        try:
-            return parse_quantity(f"{number!r} {unit}", dimension)
-        except InputError:
-            continue
-    raise GateError(where, f"unit is '{unit}'; must be one such as s, ms, tok/s, GB/s or %")
+    found = figure_value(f"{number!r} {unit}")
+    if found is None:
+        raise GateError(where, f"unit is '{unit}'; must be one such as s, ms, tok/s, GB/s or %")
+    return found

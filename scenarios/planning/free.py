@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from bisect import bisect_left
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Final
@@ -12,6 +11,7 @@ from models.errors import InputError, ScenarioError
 from models.units import format_bytes, format_rate, format_seconds, parse_quantity
 from scenarios.build import Assembly
 from scenarios.planning.keys import Kind, Number, check_link, kind_of, value_now
+from scenarios.planning.searching import nearest
 from scenarios.schema import Scenario
 
 Load = Callable[[Mapping[str, Number]], Scenario]
@@ -61,9 +61,7 @@ class Quantity:
 
     def place(self, value: float) -> int:
         """Return which of the values is nearest to *value*, by ratio."""
-        at = bisect_left(self.values, value)
-        near = [index for index in (at - 1, at) if 0 <= index < len(self.values)]
-        return min(near, key=lambda index: abs(math.log(self.values[index] / value)))
+        return nearest(self.values, value)
 
     @property
     def range_text(self) -> str:

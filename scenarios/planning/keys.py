@@ -34,7 +34,7 @@ class Kind:
 
 
 def path_of(key: str) -> list[str]:
-    """Return the parts of a key; names of links hold dots ('links.nic.0.bandwidth')."""
+    """Return the parts of a key, or of where a figure stands; names of links hold dots ('links.nic.0.bandwidth')."""
     parts = key.split(".")
     return ["links", ".".join(parts[1:-1]), parts[-1]] if parts[0] == "links" and len(parts) > 2 else parts
 

@@ -9,8 +9,10 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from models.errors import InputError, ScenarioError, did_you_mean
-from models.units import format_bytes, format_rate, format_seconds, parse_quantity
+from models.units import parse_quantity
 from scenarios.build import Assembly
+from scenarios.planning.free import quantity_text
+from scenarios.planning.keys import path_of
 from scenarios.schema import Scenario
 
 RESTORES: Final = "restores_per_s"
@@ -135,24 +137,15 @@ def figure_text(figure: str, value: float | None) -> str:
     if value is None:
         return "-"
     dimension = _dimension(figure)
-    if dimension == "seconds":
-        return format_seconds(value)
-    if dimension == "bytes":
-        return format_bytes(value)
-    if dimension == "bytes_per_s":
-        return format_rate(value)
-    return f"{value:,.4g}" + ("/s" if dimension == "ops_per_s" else "")
+    return quantity_text(dimension, value) + ("/s" if dimension == "ops_per_s" else "")
 
 
 def figure_at(summary: Mapping[str, Any], figure: str) -> float | None:
     """Return a figure of a summary, None where the run has none of it."""
-    # Names of links hold dots ('links.nic.0.utilisation').
-    first, *rest = figure.split(".")
-    path = [first, ".".join(rest[:-1]), rest[-1]] if first == "links" else [first, *rest]
     value: Any = summary
-    for key in path:
+    for key in path_of(figure):
         value = value.get(key) if isinstance(value, Mapping) else None
-    return None if value is None else float(value)
+    return None if value is None or isinstance(value, Mapping) else float(value)
 
 
 def figure_names(scenario: Scenario, assembly: Assembly) -> list[str]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from models.errors import InputError
-from scenarios.build import Assembly, assemble
+from scenarios.build import Assembly
 from scenarios.planning.free import quantity_text, rounded
 from scenarios.planning.keys import Number, kind_of, value_now
 from scenarios.planning.limits import Limit
@@ -117,12 +117,13 @@ class _Step:
     after: Number
 
 
-def margins(point: Point, keys: Sequence[str], *, trials: Trials, scenario: Scenario, cost: CostOfStep) -> list[Margin]:
+def margins(
+    point: Point, keys: Sequence[str], *, trials: Trials, scenario: Scenario, assembly: Assembly, cost: CostOfStep
+) -> list[Margin]:
     """Return what a little more of each key gains, most first: for money if all prices are in one currency.
 
-    *scenario* is that of the *point*; *cost* tells what a step costs.
+    *scenario* and *assembly* are those of the *point*; *cost* tells what a step costs.
     """
-    assembly = assemble(scenario)
     limit = binding(point, trials.limits)
     made: list[_Step] = []
     found: list[Margin] = []

@@ -7,17 +7,17 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from models.errors import InputError, ScenarioError
-from scenarios.build import assemble
-from scenarios.loader import load_scenario
+from scenarios.build import Assembly, assemble
+from scenarios.loader import lasting_trace, load_scenario
 from scenarios.planning.answer import Context, Plan
 from scenarios.planning.free import Quantity, free_quantity
 from scenarios.planning.fronts import design, front
 from scenarios.planning.limits import Limit, figure_names, parse_limits
 from scenarios.planning.margins import Margin, candidates, margins
-from scenarios.planning.money import Money
-from scenarios.planning.prices import Pricing, parse_prices
+from scenarios.planning.money import Measure, Money
+from scenarios.planning.prices import CataloguePrices, Pricing, parse_prices
 from scenarios.planning.searching import Found, search
-from scenarios.planning.trials import Point, Trials, Values
+from scenarios.planning.trials import Point, Ran, Trials, Values
 from scenarios.runner import Report
 from scenarios.schema import Scenario
 
@@ -75,10 +75,7 @@ def plan(
     """
     if not _FINEST <= precision <= _COARSEST:
         raise InputError(f"--precision is {precision:g}; must be {_FINEST:g} to {_COARSEST:g}")
-    if trace == "-":
-        from sim.traces.standard_input import spooled_input
-
-        trace = str(spooled_input())  # it is read by every run
+    trace = lasting_trace(trace)
 
     def load(values: Values) -> Scenario:
         own = [f"{key}={value!r}" for key, value in values.items()]
@@ -94,7 +91,7 @@ def plan(
     for key in keys:
         if keys.count(key) > 1:
             raise ScenarioError(f"--solve {key}", "is free twice")
-    money = Money(load, parse_prices(prices, scenario), *(() if pricing is None else (pricing,)))
+    money = Money(load, parse_prices(prices, scenario), pricing or CataloguePrices())
     for key in consider or ():
         if key not in keys:
             free_quantity(key, scenario, assembly, load, precision=precision)
@@ -111,16 +108,17 @@ class _Planner:
     consider: Sequence[str] | None
 
     def plan(self) -> Plan:
-        found, point = self._one() if len(self.quantities) == 1 else self._several()
+        measure = self.money.measure(self.quantities) if len(self.quantities) > 1 else None
+        found, point = self._one() if measure is None else self._several(measure)
         if point.ran is None:
             raise InputError(point.error or "no run could be made")
         tried = tuple(self.trials.points.values())
         beyond = self._beyond(found, point) if point.meets else {}
         scenario = self.trials.load(point.values)
-        several = len(self.quantities) > 1
-        measure = self.money.measure(self.quantities) if several else None
+        assembly = assemble(scenario)
         figure = _front_figure(self.trials.limits)
         best = [] if measure is None else front(tried, figure, measure.costs)
+        said = [text for quantity in self.quantities for text in _search_warnings(quantity, found, point)]
         return Plan(
             name=self.scenario.name,
             limits=tuple(self.trials.limits),
@@ -135,11 +133,11 @@ class _Planner:
             currency=None if measure is None else measure.currency,
             unpriced=() if measure is None else measure.unpriced,
             costs=() if measure is None else tuple(measure.cost(one.values) for one in best),
-            margins=tuple(self._margins(point, scenario)),
-            contexts=tuple(_contexts(point, scenario)),
-            delivered=_delivered(point, scenario),
-            price=self.money.parts(point.values),
-            warnings=tuple(self._warnings(found, point)),
+            margins=tuple(self._margins(point, scenario, assembly)),
+            contexts=tuple(_contexts(point.ran, assembly)),
+            delivered=_delivered(point.ran, assembly),
+            price=self.money.catalogue.cost(scenario, assembly),
+            warnings=(*said, *point.ran.summary.get("warnings", ())),
         )
 
     def _one(self) -> tuple[dict[str, Found], Point]:
@@ -151,8 +149,7 @@ class _Planner:
         place = found.best if found.place is None else found.place
         return {key: found}, self.trials.at([{key: values[place]}])[0]
 
-    def _several(self) -> tuple[dict[str, Found], Point]:
-        measure = self.money.measure(self.quantities)
+    def _several(self, measure: Measure) -> tuple[dict[str, Found], Point]:
         designed = design(self.quantities, self.trials, measure.weigh)
         if designed.point is not None:
             return designed.found, designed.point
@@ -169,16 +166,11 @@ class _Planner:
                 beyond[quantity.key] = self.trials.at([{**point.values, quantity.key: quantity.values[place]}])[0]
         return beyond
 
-    def _margins(self, point: Point, scenario: Scenario) -> list[Margin]:
+    def _margins(self, point: Point, scenario: Scenario, assembly: Assembly) -> list[Margin]:
         keys = self.consider
         if keys is None:
-            keys = candidates(scenario, assemble(scenario), [quantity.key for quantity in self.quantities])
-        return margins(point, keys, trials=self.trials, scenario=scenario, cost=self.money.step)
-
-    def _warnings(self, found: Mapping[str, Found], point: Point) -> list[str]:
-        said = [text for quantity in self.quantities for text in _search_warnings(quantity, found, point)]
-        summary = {} if point.ran is None else point.ran.summary
-        return said + list(summary.get("warnings", ()))
+            keys = candidates(scenario, assembly, [quantity.key for quantity in self.quantities])
+        return margins(point, keys, trials=self.trials, scenario=scenario, assembly=assembly, cost=self.money.step)
 
 
 def _search_warnings(quantity: Quantity, found: Mapping[str, Found], point: Point) -> list[str]:
@@ -210,11 +202,9 @@ def _front_figure(limits: Sequence[Limit]) -> str:
     return next((limit.figure for limit in limits if limit.figure.startswith("ttft_s.")), "ttft_s.p50")
 
 
-def _contexts(point: Point, scenario: Scenario) -> list[Context]:
+def _contexts(ran: Ran, assembly: Assembly) -> list[Context]:
     """Return where loading and recomputing break even, in closed form, for the prompts that were served."""
-    assembly = assemble(scenario)
     sizes = assembly.engines.sizes
-    lengths = {} if point.ran is None else point.ran.needs.prompt_tokens
     return [
         Context(
             name=name,
@@ -222,17 +212,15 @@ def _contexts(point: Point, scenario: Scenario) -> list[Context]:
             kv_bytes=tokens * sizes.chunk_bytes // sizes.chunk_tokens,
             prefill_s=assembly.prefill_s(tokens),
         )
-        for name, tokens in lengths.items()
+        for name, tokens in ran.needs.prompt_tokens.items()
     ]
 
 
-def _delivered(point: Point, scenario: Scenario) -> dict[str, dict[str, Any]]:
+def _delivered(ran: Ran, assembly: Assembly) -> dict[str, dict[str, Any]]:
     """Return by link what is nominal, what of that can be delivered, and what was carried [B/s]."""
-    if point.ran is None:
-        return {}
-    shares = assemble(scenario).topology.links.delivered
+    shares = assembly.topology.links.delivered
     found = {}
-    for name, link in point.ran.summary["links"].items():
+    for name, link in ran.summary["links"].items():
         found[name] = {
             "nominal_bytes_per_s": link["read_capacity_bytes_per_s"] / shares[name],
             "deliverable_bytes_per_s": link["read_capacity_bytes_per_s"],

@@ -9,7 +9,6 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, Final
 
-from models.errors import InputError
 from scenarios.loader import resolved
 from scenarios.planning.answer import Plan
 from scenarios.whole_folders import check_folder, read_manifest, whole_folder, write_manifest
@@ -28,22 +27,17 @@ def check_target(folder: Path) -> None:
 def save_plan(plan: Plan, folder: Path) -> None:
     """Run the scenario of the answer once more, and write the plan and that run to *folder*, whole or not at all.
 
-    Raises InputError where it cannot be written, KvTierError where nothing near an answer can be run.
+    Raises InputError where it cannot be written.
     """
     from scenarios.build import simulate
 
     check_target(folder)
-    ran = plan.point.error is None
     with whole_folder(folder) as fresh:
-        if ran:
-            simulate(plan.scenario).save(fresh / ANSWER)
-        head = {"format": _FORMAT, "format_version": _FORMAT_VERSION, "files": [ANSWER] if ran else []}
+        simulate(plan.scenario).save(fresh / ANSWER)
+        head = {"format": _FORMAT, "format_version": _FORMAT_VERSION, "files": [ANSWER]}
         write_manifest(fresh, MANIFEST, head | plan.to_dict() | {"resolved": resolved(plan.scenario)})
 
 
 def load_plan(folder: Path) -> dict[str, Any]:
     """Return what ``plan.json`` in *folder* holds; InputError if it is missing, damaged or of another version."""
-    said = read_manifest(folder, MANIFEST, _FORMAT)
-    if said.get("format_version") != _FORMAT_VERSION:
-        raise InputError(f"{folder}: plan format {said.get('format_version')!r}; this kvtier reads {_FORMAT_VERSION}")
-    return said
+    return read_manifest(folder, MANIFEST, _FORMAT, version=_FORMAT_VERSION)

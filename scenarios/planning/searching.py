@@ -7,6 +7,7 @@ both can be tried at once. What is asked for does not depend on who can try how 
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
@@ -204,7 +205,14 @@ class _Search:
             return 0
         if value == math.inf:
             return len(self.values) - 1
-        return min(range(len(self.values)), key=lambda place: abs(math.log(self.values[place] / value)))
+        return nearest(self.values, value)
+
+
+def nearest(values: Sequence[float], value: float) -> int:
+    """Return which of ascending *values* is nearest to *value* by ratio, the lower of two; all are above 0."""
+    at = bisect_left(values, value)
+    near = [place for place in (at - 1, at) if 0 <= place < len(values)]
+    return min(near, key=lambda place: abs(math.log(values[place] / value)))
 
 
 def _differ(one: Verdict, other: Verdict) -> bool:

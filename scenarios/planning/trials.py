@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
@@ -29,6 +28,10 @@ class Ran:
 
     summary: dict[str, Any]
     needs: Needs
+
+    def figure(self, name: str) -> float | None:
+        """Return a figure of the run, None where it has none."""
+        return self.needs.restores_per_s if name == RESTORES else figure_at(self.summary, name)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,9 +68,7 @@ class Point:
 
     def figure(self, name: str) -> float | None:
         """Return a figure of the run, None where there is none."""
-        if self.ran is None:
-            return None
-        return self.ran.needs.restores_per_s if name == RESTORES else figure_at(self.ran.summary, name)
+        return None if self.ran is None else self.ran.figure(name)
 
 
 @dataclass(slots=True)
@@ -130,15 +131,14 @@ class Trials:
             raise ScenarioError(error.where, error.problem + hint) from None
 
     def _point(self, values: Values, ran: Ran | None, error: Exception | None) -> Point:
-        bare = Point(values=values, meets=False, shortfall=math.inf, figures={}, ran=ran, error=_line(error))
-        figures = {limit.figure: bare.figure(limit.figure) for limit in self.limits}
+        figures = {limit.figure: None if ran is None else ran.figure(limit.figure) for limit in self.limits}
         return Point(
             values=values,
             meets=ran is not None and all(limit.is_met(figures[limit.figure]) for limit in self.limits),
             shortfall=max(limit.shortfall(figures[limit.figure]) for limit in self.limits),
             figures=figures,
             ran=ran,
-            error=bare.error,
+            error=None if error is None else " ".join(str(error).split()),
         )
 
     def _watch(self) -> Report | None:
@@ -158,10 +158,6 @@ class Trials:
 
 def _name(values: Values) -> tuple[tuple[str, Number], ...]:
     return tuple(sorted(values.items()))
-
-
-def _line(error: Exception | None) -> str | None:
-    return None if error is None else " ".join(str(error).split())
 
 
 def _run(scenario: Scenario, report: Callable[[float | None, int], None]) -> Ran:

@@ -12,7 +12,7 @@ from typing import Any, Final
 from models.errors import InputError, ScenarioError, TraceError
 from scenarios.document import Node
 from scenarios.layers import set_value
-from scenarios.loader import checked, laid_out, resolved
+from scenarios.loader import checked, laid_out, lasting_trace, resolved
 from scenarios.schema import Scenario
 from scenarios.sweeping.identity import RunKeys, with_absolute_paths
 from scenarios.sweeping.sources import Range, Sample, Settings, draw, grid_points, listed_points, range_ends
@@ -81,10 +81,7 @@ def load_points(
         For no point at all, a key that two sources set, and all that a scenario may be refused for; the message names
         the option or the line that the value was written at.
     """
-    if trace == "-":
-        from sim.traces.standard_input import spooled_input
-
-        trace = str(spooled_input())  # other processes cannot read this one's input
+    trace = lasting_trace(trace)
     base = _base(scenario, overrides, trace, seed)
     sources = [
         [] if rows is None else listed_points(rows),

@@ -107,7 +107,7 @@ class SweepPlots:
         """Draw a figure over two keys, the first two unless *x* and *y* are given; mean where several points meet."""
         from scenarios.sweeping import plot
 
-        across, up = self._keys(2, x, y)
+        across, up = self._keys(x, y)
         return plot.heat_map(self.result, figure, x=across, y=up, ax=ax)
 
     def lines(
@@ -121,7 +121,7 @@ class SweepPlots:
         from scenarios.sweeping import plot
 
         chosen = [figures] if isinstance(figures, str) else list(figures)
-        return plot.lines(self.result, chosen, x=self._keys(1, x)[0], ax=ax)
+        return plot.lines(self.result, chosen, x=self._keys(x)[0], ax=ax)
 
     def overview(self) -> Figure:
         """Draw TTFT, throughput, hits and what the TTFT is made of, over the keys."""
@@ -129,12 +129,11 @@ class SweepPlots:
 
         return plot.overview(self.result)
 
-    def _keys(self, number: int, *given: str | None) -> list[str]:
+    def _keys(self, *given: str | None) -> list[str]:
         for key in given:
             if key is not None and key not in self.result.keys:
                 raise UnknownNameError("swept key", key, self.result.keys)
         left = [key for key in self.result.keys if key not in given]
-        found = [key if key is not None else (left.pop(0) if left else None) for key in given]
-        if len(given) != number or None in found:
-            raise InputError(f"needs {number} swept keys; this sweep has {len(self.result.keys)}")
-        return [key for key in found if key is not None]
+        if given.count(None) > len(left):
+            raise InputError(f"needs {len(given)} swept keys; this sweep has {len(self.result.keys)}")
+        return [left.pop(0) if key is None else key for key in given]

@@ -111,8 +111,8 @@ def test_above_excludes_its_bound() -> None:
 def test_the_chance_is_that_of_a_normal_logarithm(gates: str) -> None:
     found = load_gates(gates)
     evidence = {
-        "old-c8": Evidence(subject="old-c8", kind="measured", figures={"ttft_s.p50": [10.0]}),
-        "new-c8": Evidence(subject="new-c8", kind="measured", figures={"ttft_s.p50": [7.0]}),
+        "old-c8": Evidence(kind="measured", figures={"ttft_s.p50": [10.0]}),
+        "new-c8": Evidence(kind="measured", figures={"ttft_s.p50": [7.0]}),
     }
     judged = judge(found, ["G3"], evidence, required=False).judged["G3"][0]
     # Both scatter by 5 %: the ratio of 0.7 passes below 0.75.
@@ -122,7 +122,7 @@ def test_the_chance_is_that_of_a_normal_logarithm(gates: str) -> None:
 def test_repeats_make_a_verdict_surer(gates: str) -> None:
     def chance(values: list[float], kind: str = "measured") -> float:
         evidence = {
-            name: Evidence(subject=name, kind=kind, figures={"ttft_s.p50": figures})  # type: ignore[arg-type]
+            name: Evidence(kind=kind, figures={"ttft_s.p50": figures})  # type: ignore[arg-type]
             for name, figures in (("old-c8", [10.0]), ("new-c8", values))
         }
         found = judge(load_gates(gates), ["G3"], evidence, required=False).judged["G3"][0].chance
