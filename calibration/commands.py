@@ -2,7 +2,7 @@
 
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -11,8 +11,6 @@ from models.errors import InputError
 if TYPE_CHECKING:
     from calibration.fitting import Fitted
     from calibration.validation import Validation
-
-_PICTURES: Final = (".pdf", ".png", ".svg")
 
 validate_app = typer.Typer(rich_markup_mode=None, pretty_exceptions_enable=False, add_completion=False)
 calibrate_app = typer.Typer(rich_markup_mode=None, pretty_exceptions_enable=False, add_completion=False)
@@ -43,10 +41,13 @@ def validate(
     """
     from calibration import validation
     from calibration.measurements import read_table, table_names
+    from scenarios.commands.plots import check_plot_file
     from scenarios.commands.progress import Progress
     from scenarios.commands.tables import print_json
 
-    picture = None if plot is None else _picture(plot)
+    picture = None if plot is None else Path(plot)
+    if picture is not None:
+        check_plot_file(picture)
     chosen = [read_table(name) for name in tables or table_names()]
     with Progress("validate", unit="runs", eta=True) as progress:
         found = validation.validate(chosen, seeds=seeds, parameters=parameters, jobs=jobs, progress=progress)
@@ -118,15 +119,6 @@ def _today() -> str:
     from datetime import UTC, datetime
 
     return datetime.now(UTC).date().isoformat()
-
-
-def _picture(plot: str) -> Path:
-    path = Path(plot)
-    if path.suffix.lower() not in _PICTURES:
-        raise InputError(f"--plot {plot}: must end in {', '.join(_PICTURES)}")
-    if not path.parent.is_dir():
-        raise InputError(f"--plot {plot}: there is no folder {path.parent}")
-    return path
 
 
 def _print_validation(found: "Validation") -> None:

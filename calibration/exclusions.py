@@ -11,6 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
 from models.errors import LocatedError
 from models.yaml_files import read_mapping
+from scenarios.problems import first_problem
 
 _RANGE: Final = re.compile(r"([A-Za-z]*)(\d+)-\1(\d+)")
 
@@ -50,8 +51,7 @@ def exclusions(text: str, where: str) -> tuple[Exclusion, ...]:
     try:
         entries = TypeAdapter(dict[str, _Entry]).validate_python(read_mapping(text, where))
     except ValidationError as error:
-        first = error.errors(include_url=False)[0]
-        raise ExclusionError(where, f"{'.'.join(map(str, first['loc']))}: {first['msg']}") from None
+        raise ExclusionError(where, first_problem(error)) from None
     found = tuple(
         Exclusion(group=group, ids=tuple(name for item in entry.ids for name in _expanded(item)), why=entry.why)
         for group, entry in entries.items()

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from importlib import resources
-from importlib.resources.abc import Traversable
 from math import exp, log
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal
@@ -13,9 +11,12 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from calibration.measurements import Measurement, check_scenarios, read_table
 from calibration.simulating import SEEDS
 from models.errors import InputError, LocatedError, UnknownNameError
+from models.text_files import read_text
 from models.yaml_files import read_mapping
+from scenarios.layers import shipped
 from scenarios.loader import load_scenario
 from scenarios.parameters import split_key
+from scenarios.problems import first_problem
 
 _SHOWN_DIGITS: Final = 10
 
@@ -129,29 +130,20 @@ class FitPlan:
 
 def plan_names() -> list[str]:
     """Return the names of the fits that ship."""
-    return [item.name.removesuffix(".yaml") for item in _shipped()]
+    return list(shipped("fits", of="calibration"))
 
 
 def load_plan(name_or_path: str) -> FitPlan:
     """Return a fit by shipped name or path (.yaml); raises UnknownNameError, InputError."""
     if name_or_path.endswith((".yaml", ".yml")):
         path = Path(name_or_path)
-        try:
-            text = path.read_text(encoding="utf-8")
-        except (OSError, UnicodeDecodeError) as error:
-            reason = error.strerror if isinstance(error, OSError) else "not UTF-8 text"
-            raise FitError(name_or_path, f"cannot be read: {reason}") from None
+        text = read_text(path, FitError, label=name_or_path)
         return FitPlan(_parsed(text, name_or_path), name_or_path, path.parent)
-    found = {item.name.removesuffix(".yaml"): item for item in _shipped()}
+    found = shipped("fits", of="calibration")
     if name_or_path not in found:
         raise UnknownNameError("fit", name_or_path, found)
     label = f"{name_or_path}.yaml"
     return FitPlan(_parsed(found[name_or_path].read_text(encoding="utf-8"), label), label, None)
-
-
-def _shipped() -> list[Traversable]:
-    folder = resources.files("calibration").joinpath("fits")
-    return sorted((item for item in folder.iterdir() if item.name.endswith(".yaml")), key=lambda item: item.name)
 
 
 def _parsed(text: str, where: str) -> _Plan:
@@ -159,9 +151,7 @@ def _parsed(text: str, where: str) -> _Plan:
     try:
         return _Plan.model_validate(raw)
     except ValidationError as error:
-        first = error.errors(include_url=False)[0]
-        place = ".".join(str(part) for part in first["loc"])
-        raise FitError(where, f"{place}: {first['msg']}") from None
+        raise FitError(where, first_problem(error)) from None
 
 
 def _chosen(rows: tuple[Measurement, ...], rule: Rows, where: str) -> tuple[Measurement, ...]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from importlib import resources
 from importlib.resources.abc import Traversable
 from math import inf
 from pathlib import Path
@@ -14,6 +13,8 @@ from typing import Final
 from calibration.exclusions import Exclusion, read_exclusions
 from calibration.metrics import check_metric, unit_factor
 from models.errors import InputError, LocatedError, UnknownNameError
+from models.text_files import read_text
+from scenarios.layers import shipped
 from scenarios.loader import load_scenario
 
 COLUMNS: Final = ("id", "group", "scenario", "settings", "metric", "value", "unit", "noise", "client_s", "note")
@@ -89,7 +90,7 @@ def tables() -> list[Table]:
 
 def table_names() -> list[str]:
     """Return the names of the tables that ship."""
-    return [item.name.removesuffix(".csv") for item in _shipped()]
+    return list(_shipped())
 
 
 def read_table(name_or_path: str, folder: Path | None = None) -> Table:
@@ -103,18 +104,13 @@ def read_table(name_or_path: str, folder: Path | None = None) -> Table:
         For a file that cannot be read, a column or a value that is wrong, an id that stands twice.
     """
     if not name_or_path.endswith(".csv"):
-        found = {item.name.removesuffix(".csv"): item for item in _shipped()}
+        found = _shipped()
         if name_or_path not in found:
             raise UnknownNameError("table of measurements", name_or_path, found)
         text = found[name_or_path].read_text(encoding="utf-8")
         return replace(_table(name_or_path, f"{name_or_path}.csv", text), excluded=read_exclusions(name_or_path))
     path = Path(name_or_path) if folder is None else folder / name_or_path
-    try:
-        text = path.read_text(encoding="utf-8-sig")
-    except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "not UTF-8 text"
-        raise MeasurementError(str(path), f"cannot be read: {reason}") from None
-    return _table(path.stem, str(path), text)
+    return _table(path.stem, str(path), read_text(path, MeasurementError, encoding="utf-8-sig"))
 
 
 def check_scenarios(rows: Sequence[Measurement], settings: Sequence[str] = ()) -> None:
@@ -129,9 +125,8 @@ def check_scenarios(rows: Sequence[Measurement], settings: Sequence[str] = ()) -
                 raise MeasurementError(row.where, f"{row.id}: {error}") from None
 
 
-def _shipped() -> list[Traversable]:
-    folder = resources.files("calibration").joinpath("measured")
-    return sorted((item for item in folder.iterdir() if item.name.endswith(".csv")), key=lambda item: item.name)
+def _shipped() -> dict[str, Traversable]:
+    return shipped("measured", of="calibration", ending=".csv")
 
 
 def _table(name: str, label: str, text: str) -> Table:

@@ -66,7 +66,7 @@ def by_seed(
     outcomes: dict[int, list[float | None]] = {}
     for index, outcome in run_tasks(_run, tasks, jobs=jobs, progress=progress):
         if outcome.error is not None:
-            raise type(outcome.error)(*outcome.error.args)
+            raise outcome.error
         outcomes[index] = outcome.value or []
     found: list[dict[str, list[float]]] = [{row.id: [] for row in rows} for _ in points]
     for index, (point, of_setup) in enumerate(places):

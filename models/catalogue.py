@@ -12,6 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from models.errors import CatalogueError, ScenarioError, UnknownNameError, did_you_mean
 from models.figures import KINDS, KindSchema
+from models.text_files import read_text
 from models.units import parse_quantity
 from models.yaml_files import read_mapping
 
@@ -164,12 +165,7 @@ def _load(kind: str, name: str, above: tuple[str, ...]) -> Entry:
     where = str(path)
     if str(path.resolve()) in above:
         raise CatalogueError(f"{where}: base", "is built on itself")
-    try:
-        text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "not UTF-8 text"
-        raise CatalogueError(where, f"cannot be read: {reason}") from None
-    raw = read_mapping(text, where)
+    raw = read_mapping(read_text(path, CatalogueError), where)
     raw.setdefault("name", path.name.rsplit(".", 1)[0])
     base = str(raw["base"]) if "base" in raw else None
     if base is not None and base.endswith((".yaml", ".yml")):

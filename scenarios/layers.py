@@ -16,12 +16,12 @@ _REPLACED_WHOLE = frozenset({"workload"})
 _OWN = frozenset({"name", "description"})
 
 
-def shipped(folder: str) -> dict[str, Traversable]:
-    """Return the YAML files that ship in *folder* ("library" or "stacks"), by name in alphabetical order."""
-    root = resources.files("scenarios").joinpath(folder)
+def shipped(folder: str, *, of: str = "scenarios", ending: str = ".yaml") -> dict[str, Traversable]:
+    """Return the files that ship in a folder of a package ("library", "stacks"), by name in alphabetical order."""
+    root = resources.files(of).joinpath(folder)
     if not root.is_dir():
         return {}
-    found = {item.name.removesuffix(".yaml"): item for item in root.iterdir() if item.name.endswith(".yaml")}
+    found = {item.name.removesuffix(ending): item for item in root.iterdir() if item.name.endswith(ending)}
     return dict(sorted(found.items()))
 
 

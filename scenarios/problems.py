@@ -44,6 +44,14 @@ def scenario_error(error: ValidationError, root: Node, model: type[BaseModel]) -
     return located(root, path, problem + more)
 
 
+def first_problem(error: ValidationError) -> str:
+    """Return the first problem of a failed validation in pydantic's words, after its place where it has one."""
+    first = error.errors(include_url=False)[0]
+    place = ".".join(str(part) for part in first["loc"])
+    problem = first["msg"].removeprefix("Value error, ")
+    return f"{place}: {problem}" if place else problem
+
+
 def located(root: Node, path: Sequence[str | int], problem: str) -> ScenarioError:
     """Return a ScenarioError that begins with the place of the deepest key of *path* that was written."""
     node = root

@@ -12,6 +12,7 @@ from typing import Protocol
 
 from calibration.importers.cells import MeasurementError, Measurements
 from models.errors import InputError
+from models.text_files import read_text
 from sim.registry import Registry
 
 _HEAD_CHARACTERS = 20_000
@@ -42,11 +43,7 @@ def read_measurements(path: str | Path, kind: str | None = None, **options: obje
     InputError for an option that the kind does not have.
     """
     where = str(path)
-    try:
-        text = Path(path).read_text(encoding="utf-8-sig")
-    except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "not UTF-8 text"
-        raise MeasurementError(where, f"cannot be read: {reason}") from None
+    text = read_text(Path(path), MeasurementError, encoding="utf-8-sig", label=where)
     if not text.strip():
         raise MeasurementError(where, "is empty")
     name = kind if kind is not None else _detected(text[:_HEAD_CHARACTERS], where)

@@ -11,9 +11,11 @@ from typing import Annotated, Any, Final, Literal
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
 from models.errors import InputError, LocatedError, UnknownNameError
+from models.text_files import read_text
 from models.units import parse_quantity
 from models.yaml_files import read_mapping
 from scenarios.layers import shipped
+from scenarios.problems import first_problem
 
 Measure = Literal["baseline", "candidate", "reduction", "increase", "baseline-spread", "candidate-spread"]
 """What of a figure is held against the bounds.
@@ -28,15 +30,6 @@ _DIMENSIONS: Final = ("number", "seconds", "ops_per_s", "bytes_per_s", "bytes")
 
 class GateError(LocatedError):
     """A file of gates, or the evidence for them, is wrong."""
-
-
-def read_text(path: str, *, encoding: str = "utf-8") -> str:
-    """Return the text of a file; raises GateError where it cannot be read."""
-    try:
-        return Path(path).read_text(encoding=encoding)
-    except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "not UTF-8 text"
-        raise GateError(path, f"cannot be read: {reason}") from None
 
 
 def figure_value(value: str | float, dimensions: Sequence[str] = _DIMENSIONS) -> float | None:
@@ -167,12 +160,9 @@ def gates_text(name: str) -> str:
 
 def load_gates(name_or_path: str) -> Gates:
     """Return a file of gates by shipped name or path (.yaml); raises UnknownNameError, GateError."""
-    where = name_or_path
-    text = read_text(name_or_path) if name_or_path.endswith((".yaml", ".yml")) else gates_text(name_or_path)
+    is_file = name_or_path.endswith((".yaml", ".yml"))
+    text = read_text(Path(name_or_path), GateError, label=name_or_path) if is_file else gates_text(name_or_path)
     try:
-        return Gates.model_validate(read_mapping(text, where))
+        return Gates.model_validate(read_mapping(text, name_or_path))
     except ValidationError as error:
-        first = error.errors(include_url=False)[0]
-        place = ".".join(str(part) for part in first["loc"])
-        problem = first["msg"].removeprefix("Value error, ")
-        raise GateError(where, f"{place}: {problem}" if place else problem) from None
+        raise GateError(name_or_path, first_problem(error)) from None

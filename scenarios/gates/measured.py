@@ -5,9 +5,11 @@ from __future__ import annotations
 import csv
 from collections.abc import Mapping, Sequence
 from math import inf
+from pathlib import Path
 from typing import Final
 
-from scenarios.gates.criteria import GateError, figure_value, read_text
+from models.text_files import read_text
+from scenarios.gates.criteria import GateError, figure_value
 
 _NEEDED: Final = ("id", "metric", "value", "unit")
 # kB of 1024 B divided by 1e6: what tables of iostat figures call GB/s.
@@ -28,7 +30,7 @@ class MeasuredTable:
     """
 
     def __init__(self, path: str) -> None:
-        self._rows = _rows(read_text(path, encoding="utf-8-sig"), path)
+        self._rows = _rows(read_text(Path(path), GateError, encoding="utf-8-sig", label=path), path)
         if not self._rows:
             raise GateError(path, "holds no measurement")
 
