@@ -6,13 +6,12 @@ from collections.abc import Callable
 from typing import Any, Final
 
 import numpy as np
-from numpy.typing import NDArray
 
 from models.errors import InputError, UnknownNameError
 from sim.arrays import Floats
 from sim.results.percentiles import PercentileRule, percentile
 from sim.results.result import SimulationResult
-from sim.results.summary import measured_mask, measured_window
+from sim.results.summary import measured_window
 
 _IOSTAT_BYTES_PER_S: Final = 1.024e9
 """``iostat -k`` counts kB of 1024 B; divided by 1e6 they are shown as GB/s."""
@@ -53,7 +52,7 @@ def _sampled_reads(result: SimulationResult) -> list[Floats]:
     if not np.any(rate):
         return []
     bin_s = float(time_s[1] - time_s[0])
-    from_s, to_s = measured_window(result.table("requests"), _measured(result))
+    from_s, to_s = measured_window(result.table("requests"), result.measured_requests())
     rate = rate[(time_s + bin_s > from_s) & (time_s < to_s)]
     a_second = max(round(_SAMPLE_S / bin_s), 1)
     samples = []
@@ -144,7 +143,7 @@ def simulated(result: SimulationResult, metric: str, unit: str, client_s: float)
 
 def _of_replica(result: SimulationResult, column: str, statistic: str, replica: int) -> float | None:
     requests = result.table("requests")
-    values = requests[column][(requests["replica"] == replica) & _measured(result)]
+    values = requests[column][(requests["replica"] == replica) & result.measured_requests()]
     values = values[~np.isnan(values)]
     if not values.size:
         return None
@@ -152,10 +151,3 @@ def _of_replica(result: SimulationResult, column: str, statistic: str, replica: 
         rule: PercentileRule = result.scenario["run"]["percentiles"]
         return percentile(values, _QUANTILES[statistic], rule)
     return float(values.mean() if statistic == "mean" else values.max())
-
-
-def _measured(result: SimulationResult) -> NDArray[np.bool_]:
-    """Return which requests the run measures."""
-    run, phases = result.scenario["run"], result.scenario["workload"]["phases"]
-    phase = None if run["measure"] is None else [each["name"] for each in phases].index(run["measure"])
-    return measured_mask(result.table("requests"), warmup_s=run["warmup"], phase=phase)

@@ -23,7 +23,7 @@ from sim.arrays import Floats, Ints
 from sim.recording import COMPLETED, Columns, WindowedIntervals
 from sim.recording.transfers import DIRECTIONS
 from sim.results.result import SimulationResult
-from sim.results.summary import measured_mask, measured_window
+from sim.results.summary import measured_window
 
 BLOCKS: Final = 30
 FEWEST_BLOCKS: Final = 10
@@ -83,13 +83,9 @@ class Sample:
 def sample_of(result: SimulationResult, intervals: WindowedIntervals) -> Sample:
     """Return a run in blocks; *intervals* are those that it was recorded with."""
     requests = result.table("requests")
-    run = result.scenario["run"]
-    measure = run.get("measure")
-    phase = None if measure is None else result.labels["requests"]["phase"].index(measure)
-    of_phase = measured_mask(requests, phase=phase)
-    measured = measured_mask(requests, warmup_s=run["warmup"], phase=phase)
+    measured = result.measured_requests()
     # Drawn from all requests of the workload: which of them come after the warm-up may depend on the variant.
-    labels, blocks = _blocks(requests, of_phase)
+    labels, blocks = _blocks(requests, result.measured_requests(with_warmup=True))
     workload = np.stack(
         [_per_block(labels, blocks, requests[name]) for name in ("prompt_tokens", "output_tokens")]
         + [np.bincount(labels[labels >= 0], minlength=blocks)],

@@ -11,7 +11,6 @@ from models.errors import ScenarioError
 from scenarios.build import Assembly
 from sim.recording import COMPLETED, Columns
 from sim.results.result import SimulationResult
-from sim.results.summary import measured_mask
 
 
 def gpu_hours_saved(result: SimulationResult, assembly: Assembly, tiers: Sequence[str]) -> dict[str, float | None]:
@@ -45,10 +44,5 @@ def gpu_hours_saved(result: SimulationResult, assembly: Assembly, tiers: Sequenc
 
 def _completed(result: SimulationResult) -> Columns:
     requests = result.table("requests")
-    run, labels = result.scenario.get("run", {}), result.labels["requests"]["phase"]
-    phase = run.get("measure")
-    measured = measured_mask(
-        requests, warmup_s=run.get("warmup", 0.0), phase=None if phase is None else labels.index(phase)
-    )
-    chosen = measured & (requests["state"] == COMPLETED)
+    chosen = result.measured_requests() & (requests["state"] == COMPLETED)
     return {name: column[chosen] for name, column in requests.items()}

@@ -15,7 +15,7 @@ from sim.arrays import Floats
 from sim.recording import COMPLETED, Columns
 from sim.recording.transfers import DIRECTIONS
 from sim.results.result import SimulationResult
-from sim.results.summary import measured_mask, measured_window
+from sim.results.summary import measured_window
 from sim.transfers.flows import Link
 
 _READ: Final = DIRECTIONS.index("read")
@@ -101,10 +101,8 @@ class Needs:
 
 def needs_of(result: SimulationResult, assembly: Assembly) -> Needs:
     """Return what a run asked of the tiers that *assembly* has, in its measured time."""
-    requests, run, cluster = result.table("requests"), result.scenario["run"], result.scenario["cluster"]
-    phases = result.labels["requests"]["phase"]
-    phase = None if run.get("measure") is None else phases.index(run["measure"])
-    measured = measured_mask(requests, warmup_s=run["warmup"], phase=phase)
+    requests, cluster = result.table("requests"), result.scenario["cluster"]
+    measured = result.measured_requests()
     from_s, to_s = measured_window(requests, measured)
     done = measured & (requests["state"] == COMPLETED)
     rates = _Rates(result, from_s, to_s)

@@ -13,7 +13,6 @@ from scenarios.topology.parts import parts_of
 from scenarios.uncertainty.fit import Fit
 from sim.recording import COMPLETED
 from sim.results.result import SimulationResult
-from sim.results.summary import measured_mask
 
 _NAMES: Final = {"llm": "model", "accelerator": "accelerator", "device": "device", "device_class": "class of device"}
 _NUMBERS: Final = {
@@ -43,7 +42,7 @@ def reach_of(scenario: Scenario, result: SimulationResult) -> Reach:
         "device_class": sorted({part.device.device_class for part in parts}),
     }
     requests = result.table("requests")
-    counted = _measured(scenario, result) & (requests["state"] == COMPLETED)
+    counted = result.measured_requests() & (requests["state"] == COMPLETED)
     if counted.any():
         prompts = requests["prompt_tokens"][counted]
         reach["prompt_tokens"] = [int(prompts.min()), int(prompts.max())]
@@ -122,13 +121,6 @@ def _bandwidth(tier: str, links: Mapping[str, Any]) -> float | None:
             if not any(use["read_bytes"] or use["write_bytes"] for use in uses):
                 return None
     return min(limits, default=None)
-
-
-def _measured(scenario: Scenario, result: SimulationResult) -> Any:
-    run = scenario.run
-    names = [phase.name for phase in scenario.workload.phases or ()]
-    phase = None if run.measure is None else names.index(run.measure)
-    return measured_mask(result.table("requests"), warmup_s=run.warmup, phase=phase)
 
 
 def _at_once(arrived_s: Any, finished_s: Any) -> int:

@@ -9,7 +9,6 @@ import numpy as np
 from models.units import format_bytes
 from sim.arrays import Floats
 from sim.recording import COMPLETED
-from sim.results.summary import measured_mask
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -50,11 +49,8 @@ def ttft_cdf(result: SimulationResult, ax: Axes | None = None) -> Axes:
 
 def measured_ttft_s(result: SimulationResult) -> Floats:
     """Return the TTFT of the completed requests that the summary counts, sorted [s]: no warm-up, no other phase."""
-    requests, run = result.table("requests"), result.scenario.get("run", {})
-    name = run.get("measure")
-    phase = None if name is None else result.labels["requests"]["phase"].index(name)
-    counted = measured_mask(requests, warmup_s=run.get("warmup", 0.0), phase=phase)
-    ttft_s: Floats = np.sort(requests["ttft_s"][counted & (requests["state"] == COMPLETED)])
+    requests = result.table("requests")
+    ttft_s: Floats = np.sort(requests["ttft_s"][result.measured_requests() & (requests["state"] == COMPLETED)])
     return ttft_s
 
 

@@ -9,12 +9,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from models.errors import UnknownNameError
 from sim.arrays import Ints
 from sim.recording.tables import Columns, Labels
 from sim.results import files as result_files
 from sim.results import plot
+from sim.results.summary import measured_mask
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -91,6 +93,14 @@ class SimulationResult:
         if name not in self.columns:
             raise UnknownNameError("table", name, self.columns)
         return self.columns[name]
+
+    def measured_requests(self, *, with_warmup: bool = False) -> NDArray[np.bool_]:
+        """Return which requests the summary counts: those of the measured phase, without the warm-up unless asked."""
+        run = self.scenario.get("run", {})
+        name = run.get("measure")
+        phase = None if name is None else self.labels["requests"]["phase"].index(name)
+        warmup_s = 0.0 if with_warmup else run.get("warmup", 0.0)
+        return measured_mask(self.table("requests"), warmup_s=warmup_s, phase=phase)
 
     def save(self, directory: str | Path) -> Path:
         """Write the result into *directory*, whole or not at all, and return its path.

@@ -1,8 +1,5 @@
 """The figures of a simulated run that measurements are held against."""
 
-from types import SimpleNamespace
-from typing import Any
-
 import numpy as np
 import pytest
 
@@ -62,7 +59,7 @@ def test_reading_leaves_out_the_time_in_which_nothing_is_read(result: Simulation
     assert busy <= rate <= capacity * 1.0001
 
 
-def sampled(rates_gb_per_s: list[float], bin_s: float) -> Any:
+def sampled(rates_gb_per_s: list[float], bin_s: float) -> SimulationResult:
     """Return a run of one request, with the reads of its only drive bin by bin."""
     n = len(rates_gb_per_s)
     requests = {"arrived_at_s": np.array([0.0]), "finished_at_s": np.array([n * bin_s]), "state": np.array([0])}
@@ -71,10 +68,11 @@ def sampled(rates_gb_per_s: list[float], bin_s: float) -> Any:
         "time_s": np.tile(np.arange(n) * bin_s, 2),
         "read_bytes_per_s": np.array([*(1e9 * np.array(rates_gb_per_s)), *([7e9] * n)]),
     }
-    run = {"measure": None, "warmup": 0.0}
-    return SimpleNamespace(
-        scenario={"name": "a", "tiers": {"nvme": {}}, "run": run, "workload": {"phases": []}},
-        table={"requests": requests, "links": links}.__getitem__,
+    return SimulationResult(
+        scenario={"name": "a", "tiers": {"nvme": {}}, "run": {"measure": None, "warmup": 0.0}},
+        seed=0,
+        provenance={},
+        columns={"requests": requests, "links": links},
         labels={"links": {"link": ("other", "nvme")}},
         summary_values={"links": {"nvme": {}}},
     )
