@@ -126,9 +126,8 @@ def _figures(result: SimulationResult, names: Sequence[str]) -> dict[str, float]
 
 def _drift(result: SimulationResult) -> float | None:
     requests: Mapping[str, Any] = result.table("requests")
-    served = requests["state"] == COMPLETED
-    arrived = requests["arrived_at_s"][served]
-    ttft = requests["first_token_at_s"][served] - arrived
+    served = result.measured_requests() & (requests["state"] == COMPLETED)
+    arrived, ttft = requests["arrived_at_s"][served], requests["ttft_s"][served]
     late = arrived >= (arrived.min() + arrived.max()) / 2.0 if len(arrived) else np.zeros(0, dtype=bool)
     if late.all() or not late.any():
         return None
