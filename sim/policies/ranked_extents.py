@@ -37,6 +37,10 @@ class RankedExtent(Extent):
         self.position = 0
         """Of its lowest chunk, for policies that rank by it."""
 
+    def use(self, key: int) -> int:
+        """Return the number of the last use of a chunk."""
+        return self.first + (key - self.low if self.step > 0 else self.high - 1 - key)
+
     def __lt__(self, other: RankedExtent) -> bool:
         """Decide between entries for the same use: all but one are out of date, so any order does."""
         return False
@@ -69,8 +73,7 @@ class RankedExtents(ExtentTable[RankedExtent]):
     def remove(self, run: range) -> None:
         """Forget the chunks of *run*; KeyError if one is not resident."""
         self._settle()
-        for extent in self._taken(run):
-            extent.first = extent.ahead = GONE
+        self._retire(self._taken(run))
 
     def evict(self, run: range) -> None:
         """Forget chunks that went to make room."""
@@ -115,7 +118,7 @@ class RankedExtents(ExtentTable[RankedExtent]):
             read.append((run, extent, highest))
             yield run
 
-    def _place(self, run: range, base: float, uses: int, position: int) -> RankedExtent:
+    def _place(self, run: range, base: float, uses: int = 0, position: int = 0) -> RankedExtent:
         """Give chunks that are not filed a place as the last used ones."""
         low, high = (run.start, run.stop) if run.step > 0 else (run.stop + 1, run.start + 1)
         extent = RankedExtent(low, high, run.step, self._clock)
@@ -124,6 +127,20 @@ class RankedExtents(ExtentTable[RankedExtent]):
         self._file(extent)
         self._enter(extent)
         return extent
+
+    def _retire(self, extents: list[RankedExtent]) -> None:
+        """Let nothing find extents any more that are not filed."""
+        for extent in extents:
+            extent.first = extent.ahead = GONE
+
+    def _rerank(self, run: range, base: float) -> None:
+        """Give resident chunks another base; they keep their last use."""
+        for extent in self._taken(run):
+            changed = RankedExtent(extent.low, extent.high, extent.step, extent.first)
+            changed.base, changed.uses, changed.position = base, extent.uses, extent.position
+            extent.first = extent.ahead = GONE
+            self._file(changed)
+            self._enter(changed)
 
     def _enter(self, extent: RankedExtent) -> None:
         """Put an entry for the first chunk of an extent into the heap."""
@@ -188,8 +205,7 @@ class RankedExtents(ExtentTable[RankedExtent]):
         self._settle()
         taken = self._taken(run)
         highest = max(self._rank(extent, extent.first + extent.high - extent.low - 1) for extent in taken)
-        for extent in taken:
-            extent.first = extent.ahead = GONE
+        self._retire(taken)
         return highest
 
     def _split(self, extent: RankedExtent, at: int) -> RankedExtent:
