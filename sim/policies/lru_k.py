@@ -2,6 +2,7 @@
 
 from collections import OrderedDict
 from collections.abc import Iterator
+from itertools import chain
 
 from models.errors import InputError
 from sim.policies.base import EVICTION, PolicyContext
@@ -44,9 +45,14 @@ class LruK(ChunkOrder):
 
     def insert(self, run: range, parent: int | None = None) -> None:
         """Make the chunks of *run* resident."""
-        past = self._past
+        past, few, uses, one_is_few = self._past, self._few, self._uses, self._k > 1
         for key in run:
-            self._use(key, past.pop(key, ()))
+            if one_is_few and key not in past:
+                self._clock += 1
+                uses[key] = (self._clock,)
+                few[key] = None
+            else:
+                self._use(key, past.pop(key, ()))
 
     def touch(self, run: range) -> None:
         """Note that resident chunks were used again; KeyError if one is not resident."""
@@ -64,9 +70,13 @@ class LruK(ChunkOrder):
 
     def evict(self, run: range) -> None:
         """Forget chunks that went to make room, but not when they were used."""
-        past, most = self._past, self._most_past
+        past, most, few = self._past, self._most_past, self._few
         for key in run:
-            uses = self._forget(key)
+            if key in few:
+                del few[key]
+                uses = self._uses.pop(key)
+            else:
+                uses = self._forget(key)
             if most:
                 past[key] = uses
                 if len(past) > most:
@@ -90,5 +100,4 @@ class LruK(ChunkOrder):
         return uses
 
     def _victims(self) -> Iterator[int]:
-        yield from self._few
-        yield from self._many.ordered()
+        return chain(self._few, self._many.ordered())
