@@ -9,8 +9,6 @@ from sim.runs import STRAND_BITS
 _MOST_MERGED: Final = 32
 """Victims that are read ahead to make one run of them: as many as a prompt takes at once, not more."""
 
-_NO_KEY: Final = -1
-
 _OFFSET_MASK: Final = (1 << STRAND_BITS) - 1
 
 
@@ -19,25 +17,23 @@ class ChunkOrder(ABC):
 
     def victims(self) -> Iterator[range]:
         """Yield every resident chunk once, best victim first, neighbours as one run."""
-        first = last = up = down = _NO_KEY  # up and down: the keys that would continue the run
-        room = 0
+        start = stop = step = 0
         for key in self._victims():
-            if key == up and room:
-                last, down, room = key, _NO_KEY, room - 1
-                up = key + 1 if (key + 1) & _OFFSET_MASK else _NO_KEY
-                continue
-            if key == down and room:
-                last, up, room = key, _NO_KEY, room - 1
-                down = key - 1 if key & _OFFSET_MASK else _NO_KEY
-                continue
-            if first != _NO_KEY:
-                yield range(first, last + 1) if last >= first else range(first, last - 1, -1)
-            first = last = key
-            up = key + 1 if (key + 1) & _OFFSET_MASK else _NO_KEY
-            down = key - 1 if key & _OFFSET_MASK else _NO_KEY
-            room = _MOST_MERGED - 1
-        if first != _NO_KEY:
-            yield range(first, last + 1) if last >= first else range(first, last - 1, -1)
+            length = stop - start if step > 0 else start - stop
+            if length and length < _MOST_MERGED:
+                if key == stop and (step > 0 or length == 1) and key & _OFFSET_MASK:
+                    step = 1
+                    stop = key + 1
+                    continue
+                if key == start - length and (step < 0 or length == 1) and start & _OFFSET_MASK >= length:
+                    step = -1
+                    stop = key - 1
+                    continue
+            if length:
+                yield range(start, stop, step)
+            start, stop, step = key, key + 1, 1
+        if step:
+            yield range(start, stop, step)
 
     @abstractmethod
     def _victims(self) -> Iterable[int]:

@@ -14,7 +14,7 @@ from sim.policies.hooks import hooks, name_of
 from sim.policies.leaf_extents import LeafExtents, Pins
 from sim.policies.ranked_extents import RankedExtents
 from sim.run_sets import RunSet
-from sim.runs import STRAND_BITS, as_runs, ascending, cut
+from sim.runs import STRAND_BITS, as_runs, ascending
 
 
 class LeafConstrained:
@@ -205,38 +205,33 @@ def select_victims(policy: EvictionPolicy, wanted: int, pinned: Pins, resident: 
         return []
     if isinstance(policy, LeafConstrained):
         return policy.select(wanted, pinned)
-    victims: list[range] = []
     if isinstance(policy, RankedExtents):
         resident = None  # its victims are its extents, and most of them single chunks, each of which would cost a look
-    for run in policy.victims() if resident is None else _checked(policy, resident):
-        if run.stop == run.start + 1:
-            if run.start not in pinned:
-                victims.append(run)
-                wanted -= 1
-        else:
-            parts = [part[:wanted] for part in pinned.absent(run)]
-            victims += parts if len(parts) == 1 else cut(parts, 0, wanted)
-            wanted -= sum(map(len, parts))
-        if wanted <= 0:
-            break
+    victims = _first_victims(policy, wanted, pinned, resident)
     if resident is not None and len(victims) > 1:
         _check_unique(policy, victims)
     return victims
 
 
-def _checked(policy: EvictionPolicy, resident: RunSet) -> Iterator[range]:
-    """Yield the victims of a policy; InvariantError where they are not the resident chunks."""
-    left = len(resident)
+def _first_victims(policy: EvictionPolicy, wanted: int, pinned: Pins, resident: RunSet | None) -> list[range]:
+    victims: list[range] = []
+    left = 0 if resident is None else len(resident)
     for run in policy.victims():
-        # Most runs are one resident chunk, which needs no call to be found sound.
-        if type(run) is not range or run.stop != run.start + 1 or run.start not in resident:
-            _check(policy, run, resident)
-        left -= len(run)
-        if left < 0:
-            raise broken(policy, f"victims() returned more than the {len(resident)} resident chunks")
-        yield run
-    if left:
+        if resident is not None:
+            # Most runs are one resident chunk, which needs no call to be found sound.
+            if type(run) is not range or run.stop != run.start + 1 or run.start not in resident:
+                _check(policy, run, resident)
+            left -= len(run)
+            if left < 0:
+                raise broken(policy, f"victims() returned more than the {len(resident)} resident chunks")
+        for part in pinned.absent(run) if len(run) > 1 else (() if run.start in pinned else (run,)):
+            victims.append(part if len(part) <= wanted else part[:wanted])
+            wanted -= len(part)
+            if wanted <= 0:
+                return victims
+    if resident is not None and left:
         raise broken(policy, f"victims() left out {left} of the {len(resident)} resident chunks")
+    return victims
 
 
 def broken(policy: EvictionPolicy, what: str) -> InvariantError:
