@@ -148,7 +148,7 @@ def prefix_hits(policy: EvictionPolicy, capacity_blocks: int, chains: Iterable[C
             victims = select_victims(policy, short, RunSet(path.runs), resident)
             for victim in victims:
                 evict(victim)
-                resident.remove(ascending(victim))
+                resident.remove(victim if victim.step > 0 else victim[::-1])
             evicted = count(victims)
         room = capacity_blocks - len(resident)
         # The peer makes room for the first block too many by evicting the one inserted just before, and then stops

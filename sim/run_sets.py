@@ -121,9 +121,13 @@ class RunSet:
             raise KeyError(run)
         self._size -= stop - start
         low, high = bounds[first - 1], bounds[first]
-        kept = [low, start] if low < start else []
-        if stop < high:
-            kept += (stop, high)
+        if low == start and stop < high:  # as when chunks are evicted from the head of a prompt on
+            bounds[first - 1] = stop
+            return
+        if low < start and stop == high:
+            bounds[first] = start
+            return
+        kept = [low, start, stop, high] if low < start else []
         bounds[first - 1 : first + 1] = kept
         if not bounds:
             del self._bounds[strand]

@@ -4,11 +4,11 @@ from collections import OrderedDict
 from collections.abc import Iterator
 
 from sim.policies.base import EVICTION, PolicyContext
-from sim.policies.chunkwise import ChunkPolicy
+from sim.policies.chunkwise import ChunkOrder
 from sim.policies.hooks import known
 
 
-class _ArcLists(ChunkPolicy):
+class _ArcLists(ChunkOrder):
     """What both have: chunks used once (T1) and again (T2), each by last use, and the names of what left each."""
 
     def __init__(self) -> None:
@@ -23,18 +23,24 @@ class _ArcLists(ChunkPolicy):
         """Learn the capacity."""
         self._capacity = known(context.capacity_chunks, self, "the capacity in chunks")
 
-    def _touch(self, key: int) -> None:
-        if key in self._again:
-            self._again.move_to_end(key)
-        else:
-            del self._once[key]
-            self._again[key] = None
+    def touch(self, run: range) -> None:
+        """Note that resident chunks were used again; KeyError if one is not resident."""
+        once, again = self._once, self._again
+        for key in run:
+            if key in again:
+                again.move_to_end(key)
+            else:
+                del once[key]
+                again[key] = None
 
-    def _remove(self, key: int) -> None:
-        if key in self._once:
-            del self._once[key]
-        else:
-            del self._again[key]
+    def remove(self, run: range) -> None:
+        """Forget resident chunks; KeyError if one is not resident."""
+        once, again = self._once, self._again
+        for key in run:
+            if key in once:
+                del once[key]
+            else:
+                del again[key]
 
     def _learn(self, key: int) -> bool:
         """Move the target towards the list whose ghost was asked for; whether it was a ghost."""
@@ -73,14 +79,48 @@ class Arc(_ArcLists):
 
     def miss(self, run: range) -> None:
         """Move the target for the chunks asked for that are remembered."""
+        asked, ghosts_once, ghosts_again = self._asked, self._ghosts_once, self._ghosts_again
         for key in run:
-            if key not in self._asked:
+            if key in ghosts_once or key in ghosts_again:
                 self._ask(key)
+            elif key not in asked:
+                self._asked_again = self._asked_ghost = False
+
+    def insert(self, run: range, parent: int | None = None) -> None:
+        """Make the chunks of *run* resident; those asked for by their names have been used again."""
+        asked, once, again = self._asked, self._once, self._again
+        for key in run:
+            if key not in asked and (key in self._ghosts_once or key in self._ghosts_again):
+                self._ask(key)
+            if key in asked:
+                del asked[key]
+                again[key] = None
+            else:
+                once[key] = None
+        if run:
+            self._asked_again = self._asked_ghost = False
 
     def evict(self, run: range) -> None:
         """Forget chunks that went to make room, and remember their names."""
+        once, again, capacity = self._once, self._again, self._capacity
+        ghosts_once, ghosts_again = self._ghosts_once, self._ghosts_again
         for key in run:
-            self._evict(key)
+            # A miss that is no ghost keeps |T1| + |B1| and the sum of all lists in bounds (case IV of the paper).
+            if not self._asked_ghost:
+                first = len(once) + len(ghosts_once)
+                if first >= capacity:
+                    if not ghosts_once:  # all that is resident was used once: the oldest goes without leaving its name
+                        self.remove(range(key, key + 1))
+                        continue
+                    ghosts_once.popitem(last=False)
+                elif ghosts_again and first + len(again) + len(ghosts_again) >= 2 * capacity:
+                    ghosts_again.popitem(last=False)
+            if key in once:
+                del once[key]
+                ghosts_once[key] = None
+            else:
+                del again[key]
+                ghosts_again[key] = None
 
     def _ask(self, key: int) -> None:
         self._asked_again = key in self._ghosts_again
@@ -90,34 +130,6 @@ class Arc(_ArcLists):
             (self._ghosts_again if self._asked_again else self._ghosts_once).pop(key)
             if len(self._asked) > self._capacity:  # asked for and never stored: forget the oldest of those
                 del self._asked[next(iter(self._asked))]
-
-    def _insert(self, key: int) -> None:
-        if key not in self._asked:
-            self._ask(key)
-        if self._asked.pop(key, None) is None:
-            self._once[key] = None
-        else:
-            self._again[key] = None
-        self._asked_again = self._asked_ghost = False
-
-    def _evict(self, key: int) -> None:
-        # A miss that is no ghost keeps |T1| + |B1| and the sum of all lists in bounds (case IV of the paper).
-        if not self._asked_ghost:
-            if len(self._once) + len(self._ghosts_once) >= self._capacity:
-                if self._ghosts_once:
-                    self._ghosts_once.popitem(last=False)
-                else:  # all that is resident was used once: the oldest goes without leaving its name
-                    self._remove(key)
-                    return
-            elif self._names() >= 2 * self._capacity and self._ghosts_again:
-                self._ghosts_again.popitem(last=False)
-        ghosts = self._ghosts_once if key in self._once else self._ghosts_again
-        self._remove(key)
-        ghosts[key] = None
-
-    def _names(self) -> int:
-        lists = (self._once, self._again, self._ghosts_once, self._ghosts_again)
-        return sum(len(names) for names in lists)
 
     def _victims(self) -> Iterator[int]:
         once, again = iter(self._once), iter(self._again)
@@ -147,16 +159,24 @@ class ArcVllm(_ArcLists):
             if self._learn(key):
                 (self._ghosts_once if key in self._ghosts_once else self._ghosts_again).move_to_end(key)
 
-    def _insert(self, key: int) -> None:
-        self._once[key] = None
-        self._ghosts_once.pop(key, None)
-        self._ghosts_again.pop(key, None)
+    def insert(self, run: range, parent: int | None = None) -> None:
+        """Make the chunks of *run* resident."""
+        once, ghosts_once, ghosts_again = self._once, self._ghosts_once, self._ghosts_again
+        for key in run:
+            once[key] = None
+            ghosts_once.pop(key, None)
+            ghosts_again.pop(key, None)
 
     def evict(self, run: range) -> None:
         """Forget chunks that went to make room, and remember their names."""
+        once, again = self._once, self._again
         for key in run:
-            ghosts = self._ghosts_once if key in self._once else self._ghosts_again
-            self._remove(key)
+            if key in once:
+                del once[key]
+                ghosts = self._ghosts_once
+            else:
+                del again[key]
+                ghosts = self._ghosts_again
             ghosts[key] = None
             if len(ghosts) > self._capacity:
                 ghosts.popitem(last=False)

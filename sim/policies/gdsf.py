@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 from sim.policies.base import EVICTION, PolicyContext
 from sim.policies.hooks import known
-from sim.policies.ranked_extents import GONE, RankedExtent, RankedExtents
+from sim.policies.ranked_extents import RankedExtent, RankedExtents
 
 
 @EVICTION.register("gdsf")
@@ -34,16 +34,14 @@ class Gdsf(RankedExtents):
             taken.reverse()
         at = 0
         while at < len(taken):  # those that were used as often are one extent from now on
-            first = last = taken[at]
-            first.first = first.ahead = GONE
+            low, high, uses, position = taken[at].low, taken[at].high, taken[at].uses, taken[at].position
             at += 1
-            while at < len(taken) and taken[at].uses == first.uses:
-                last = taken[at]
-                last.first = last.ahead = GONE
+            while at < len(taken) and taken[at].uses == uses:
+                low, high = min(low, taken[at].low), max(high, taken[at].high)
+                position = min(position, taken[at].position)
                 at += 1
-            low, high = min(first.low, last.low), max(first.high, last.high)
-            used = range(low, high) if run.step > 0 else range(high - 1, low - 1, -1)
-            self._use(used, first.uses + 1, min(first.position, last.position))
+            self._use(range(low, high)[:: run.step], uses + 1, position)
+        self._retire(taken)
 
     def evict(self, run: range) -> None:
         """Forget chunks that went to make room, and raise the base to what they were worth."""
@@ -116,9 +114,7 @@ class GdsfKv(Gdsf):
                 self._falls.append(position)
 
     def _rank(self, extent: RankedExtent, use: int) -> float:
-        place = use - extent.first
-        at = extent.position + (place if extent.step > 0 else extent.high - extent.low - 1 - place)
-        return extent.base + extent.uses * self._costs[at]
+        return extent.base + extent.uses * self._costs[extent.origin + extent.step * use]
 
 
 @EVICTION.register("gdsf-kv-net")

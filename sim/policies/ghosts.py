@@ -10,12 +10,12 @@ class Ghosts:
     or as many others have been recalled.
     """
 
-    __slots__ = ("_recalled", "keys", "limit")
+    __slots__ = ("keys", "limit", "recalled")
 
     def __init__(self, limit: int) -> None:
         self.limit = limit
         self.keys: OrderedDict[int, None] = OrderedDict()
-        self._recalled: OrderedDict[int, None] = OrderedDict()
+        self.recalled: OrderedDict[int, None] = OrderedDict()
 
     def add(self, key: int) -> None:
         """Remember a chunk that went now."""
@@ -31,14 +31,14 @@ class Ghosts:
         for key in run:
             if key in keys:
                 del keys[key]
-                self._recalled[key] = None
-                if len(self._recalled) > self.limit:
-                    self._recalled.popitem(last=False)
+                self.recalled[key] = None
+                if len(self.recalled) > self.limit:
+                    self.recalled.popitem(last=False)
 
     def was_recalled(self, key: int) -> bool:
         """Whether a chunk that is inserted now is a ghost, recalled or not; it is none afterwards."""
-        if key in self._recalled:
-            del self._recalled[key]
+        if key in self.recalled:
+            del self.recalled[key]
             self.keys.pop(key, None)
             return True
         if key in self.keys:

@@ -12,6 +12,7 @@ from sim.policies.base import EvictionPolicy, PolicyContext
 from sim.policies.eviction import Lru
 from sim.policies.hooks import hooks, name_of
 from sim.policies.leaf_extents import LeafExtents, Pins
+from sim.policies.ranked_extents import RankedExtents
 from sim.run_sets import RunSet
 from sim.runs import STRAND_BITS, as_runs, ascending
 
@@ -204,6 +205,15 @@ def select_victims(policy: EvictionPolicy, wanted: int, pinned: Pins, resident: 
         return []
     if isinstance(policy, LeafConstrained):
         return policy.select(wanted, pinned)
+    if isinstance(policy, RankedExtents):
+        resident = None  # its victims are its extents, and most of them single chunks, each of which would cost a look
+    victims = _first_victims(policy, wanted, pinned, resident)
+    if resident is not None and len(victims) > 1:
+        _check_unique(policy, victims)
+    return victims
+
+
+def _first_victims(policy: EvictionPolicy, wanted: int, pinned: Pins, resident: RunSet | None) -> list[range]:
     victims: list[range] = []
     left = 0 if resident is None else len(resident)
     for run in policy.victims():
@@ -215,11 +225,9 @@ def select_victims(policy: EvictionPolicy, wanted: int, pinned: Pins, resident: 
             if left < 0:
                 raise broken(policy, f"victims() returned more than the {len(resident)} resident chunks")
         for part in pinned.absent(run) if len(run) > 1 else (() if run.start in pinned else (run,)):
-            victims.append(part[:wanted] if len(part) > wanted else part)
+            victims.append(part if len(part) <= wanted else part[:wanted])
             wanted -= len(part)
             if wanted <= 0:
-                if resident is not None and len(victims) > 1:
-                    _check_unique(policy, victims)
                 return victims
     if resident is not None and left:
         raise broken(policy, f"victims() left out {left} of the {len(resident)} resident chunks")

@@ -4,7 +4,7 @@ from collections import OrderedDict
 from collections.abc import Iterator
 
 from sim.policies.base import EVICTION, PolicyContext
-from sim.policies.chunkwise import ChunkPolicy
+from sim.policies.chunkwise import ChunkOrder
 from sim.policies.hooks import known
 
 _HOT, _COLD, _GONE = 0, 1, 2
@@ -13,7 +13,7 @@ _STACK_PER_CHUNK = 2
 
 
 @EVICTION.register("lirs")
-class Lirs(ChunkPolicy):
+class Lirs(ChunkOrder):
     """Keeps the chunks whose last two uses had the fewest others between them; 1 % of the room is for all the rest.
 
     Stack S holds chunks by last use: hot (LIR), cold (HIR) and names of cold ones that went; its oldest is always hot.
@@ -39,40 +39,54 @@ class Lirs(ChunkPolicy):
         self._most_hot = max(capacity - max(int(capacity * _COLD_SHARE), 1), 1)  # a cache of one chunk has it hot
         self._most_stacked = _STACK_PER_CHUNK * capacity
 
-    def _insert(self, key: int) -> None:
-        if key in self._stack:
-            del self._gone[key]
-            self._heat(key)
-        elif self._hot < self._most_hot:
-            self._stack[key] = _HOT
-            self._hot += 1
-        else:
-            self._stack[key] = _COLD
-            self._queue[key] = None
-        self._bound()
+    def insert(self, run: range, parent: int | None = None) -> None:
+        """Make the chunks of *run* resident."""
+        stack, gone = self._stack, self._gone
+        for key in run:
+            if key in stack:
+                del gone[key]
+                self._heat(key)
+            elif self._hot < self._most_hot:
+                stack[key] = _HOT
+                self._hot += 1
+            else:
+                stack[key] = _COLD
+                self._queue[key] = None
+            if len(stack) > self._most_stacked:
+                self._bound()
 
-    def _touch(self, key: int) -> None:
-        state = self._stack.get(key)
-        if state == _HOT:
-            self._stack.move_to_end(key)
-            self._prune()
-        elif state == _COLD:
-            del self._queue[key]
-            self._heat(key)
-        else:
-            self._queue.move_to_end(key)
-            self._stack[key] = _COLD
-        self._bound()
+    def touch(self, run: range) -> None:
+        """Note that resident chunks were used again; KeyError if one is not resident."""
+        stack = self._stack
+        for key in run:
+            state = stack.get(key)
+            if state == _HOT:
+                stack.move_to_end(key)
+                self._prune()
+            elif state == _COLD:
+                del self._queue[key]
+                self._heat(key)
+            else:
+                self._queue.move_to_end(key)
+                stack[key] = _COLD
+            if len(stack) > self._most_stacked:
+                self._bound()
 
     def evict(self, run: range) -> None:
         """Forget chunks that went to make room; S keeps the names of those in it."""
+        stack, queue, gone = self._stack, self._queue, self._gone
         for key in run:
-            if key in self._queue and key in self._stack:
-                del self._queue[key]
-                self._stack[key] = _GONE
-                self._gone[key] = None
+            if key in queue and key in stack:
+                del queue[key]
+                stack[key] = _GONE
+                gone[key] = None
             else:
                 self._remove(key)
+
+    def remove(self, run: range) -> None:
+        """Forget resident chunks; KeyError if one is not resident."""
+        for key in run:
+            self._remove(key)
 
     def _remove(self, key: int) -> None:
         if key in self._queue:

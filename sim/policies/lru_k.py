@@ -2,16 +2,17 @@
 
 from collections import OrderedDict
 from collections.abc import Iterator
+from itertools import chain
 
 from models.errors import InputError
 from sim.policies.base import EVICTION, PolicyContext
-from sim.policies.chunkwise import ChunkPolicy
+from sim.policies.chunkwise import ChunkOrder
 from sim.policies.hooks import known
 from sim.policies.ranking import Ranking
 
 
 @EVICTION.register("lru-k")
-class LruK(ChunkPolicy):
+class LruK(ChunkOrder):
     """The chunk whose K-th last use is longest ago goes first; before all of them those with fewer uses, by last use.
 
     The uses of chunks that went are remembered for as many chunks as the cache holds. O'Neil, O'Neil and Weikum, LRU-K,
@@ -42,39 +43,61 @@ class LruK(ChunkPolicy):
         if self._remember:
             self._most_past = known(context.capacity_chunks, self, "the capacity in chunks")
 
-    def _insert(self, key: int) -> None:
-        self._use(key, self._past.pop(key, ()))
+    def insert(self, run: range, parent: int | None = None) -> None:
+        """Make the chunks of *run* resident."""
+        past, few, uses, one_is_few = self._past, self._few, self._uses, self._k > 1
+        for key in run:
+            if one_is_few and key not in past:
+                self._clock += 1
+                uses[key] = (self._clock,)
+                few[key] = None
+            else:
+                self._use(key, past.pop(key, ()))
 
-    def _touch(self, key: int) -> None:
-        self._use(key, self._uses[key])
+    def touch(self, run: range) -> None:
+        """Note that resident chunks were used again; KeyError if one is not resident."""
+        few = self._few
+        for key in run:
+            before = self._uses[key]
+            if len(before) < self._k:
+                del few[key]
+            self._use(key, before)
 
-    def _use(self, key: int, before: tuple[int, ...]) -> None:
-        self._clock += 1
-        uses = self._uses[key] = (*before, self._clock)[-self._k :]
-        if len(uses) < self._k:
-            self._few[key] = None
-            self._few.move_to_end(key)
-        else:
-            self._few.pop(key, None)
-            self._many.set(key, uses[0])
-
-    def _remove(self, key: int) -> None:
-        del self._uses[key]
-        if key in self._many:
-            self._many.remove(key)
-        else:
-            del self._few[key]
+    def remove(self, run: range) -> None:
+        """Forget resident chunks; KeyError if one is not resident."""
+        for key in run:
+            self._forget(key)
 
     def evict(self, run: range) -> None:
         """Forget chunks that went to make room, but not when they were used."""
+        past, most, few = self._past, self._most_past, self._few
         for key in run:
-            uses = self._uses[key]
-            self._remove(key)
-            if self._most_past:
-                self._past[key] = uses
-                if len(self._past) > self._most_past:
-                    self._past.popitem(last=False)
+            if key in few:
+                del few[key]
+                uses = self._uses.pop(key)
+            else:
+                uses = self._forget(key)
+            if most:
+                past[key] = uses
+                if len(past) > most:
+                    past.popitem(last=False)
+
+    def _use(self, key: int, before: tuple[int, ...]) -> None:
+        self._clock += 1
+        if len(before) < self._k - 1:
+            self._uses[key] = (*before, self._clock)
+            self._few[key] = None
+        else:
+            uses = self._uses[key] = (*before, self._clock)[-self._k :]
+            self._many.set(key, uses[0])
+
+    def _forget(self, key: int) -> tuple[int, ...]:
+        uses = self._uses.pop(key)
+        if len(uses) < self._k:
+            del self._few[key]
+        else:
+            self._many.remove(key)
+        return uses
 
     def _victims(self) -> Iterator[int]:
-        yield from self._few
-        yield from self._many.ordered()
+        return chain(self._few, self._many.ordered())

@@ -1,11 +1,12 @@
 """Multi-LRU, as in Dynamo's KVBM."""
 
+from bisect import bisect_right
 from collections import OrderedDict
 from collections.abc import Iterator
 from typing import Final
 
 from sim.policies.base import EVICTION, PolicyContext
-from sim.policies.chunkwise import ChunkPolicy
+from sim.policies.chunkwise import ChunkOrder
 from sim.policies.frequencies import Frequencies
 from sim.policies.hooks import known
 
@@ -14,7 +15,7 @@ _SAMPLE_PER_CHUNK: Final = 10
 
 
 @EVICTION.register("multi-lru")
-class MultiLru(ChunkPolicy):
+class MultiLru(ChunkOrder):
     """Four LRU lists by how often a chunk was used lately: once, from twice, from 6 times, from 15 times on.
 
     The oldest of the lowest list that has any goes first. A chunk keeps its list until it is used again; uses are
@@ -31,17 +32,23 @@ class MultiLru(ChunkPolicy):
         capacity = known(context.capacity_chunks, self, "the capacity in chunks")
         self._uses = Frequencies(_SAMPLE_PER_CHUNK * capacity)
 
-    def _insert(self, key: int) -> None:
-        uses = self._uses.add(key)
-        level = self._levels[key] = sum(uses >= threshold for threshold in _THRESHOLDS)
-        self._lists[level][key] = None
+    def insert(self, run: range, parent: int | None = None) -> None:
+        """Make the chunks of *run* resident."""
+        lists, levels, add = self._lists, self._levels, self._uses.add
+        for key in run:
+            level = levels[key] = bisect_right(_THRESHOLDS, add(key))
+            lists[level][key] = None
 
-    def _touch(self, key: int) -> None:
-        self._remove(key)
-        self._insert(key)
+    def touch(self, run: range) -> None:
+        """Note that resident chunks were used again; KeyError if one is not resident."""
+        self.remove(run)
+        self.insert(run)
 
-    def _remove(self, key: int) -> None:
-        del self._lists[self._levels.pop(key)][key]
+    def remove(self, run: range) -> None:
+        """Forget resident chunks; KeyError if one is not resident."""
+        lists, levels = self._lists, self._levels
+        for key in run:
+            del lists[levels.pop(key)][key]
 
     def _victims(self) -> Iterator[int]:
         for keys in self._lists:

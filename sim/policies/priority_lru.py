@@ -1,14 +1,14 @@
 """Priority LRU, as in TensorRT-LLM."""
 
 from collections import deque
-from collections.abc import Iterator
 from typing import Final
 
 from models.errors import InputError
 from sim.policies.base import EVICTION, PolicyContext
-from sim.policies.chunkwise import ChunkPolicy
+from sim.policies.extents import bisect_by_low
 from sim.policies.hooks import known
-from sim.policies.ranking import Ranking
+from sim.policies.ranked_extents import RankedExtent, RankedExtents
+from sim.runs import STRAND_BITS, ascending
 
 _DEFAULT_PRIORITY: Final = 35
 """TensorRT-LLM's (kDefaultRetentionPriority)."""
@@ -16,7 +16,7 @@ _MOST: Final = 100
 
 
 @EVICTION.register("priority-lru")
-class PriorityLru(ChunkPolicy):
+class PriorityLru(RankedExtents):
     """Lowest priority first, and the least recently used of these; the head of every prompt has a priority of its own.
 
     TensorRT-LLM takes priorities by token range from the request (KvCacheRetentionConfig, evictionPolicy.cpp); 35 is
@@ -36,12 +36,11 @@ class PriorityLru(ChunkPolicy):
     def __init__(self, head_chunks: int = 4, head_priority: int = 100, duration_s: float | None = None) -> None:
         if not 0 <= head_priority <= _MOST:
             raise InputError(f"eviction policy 'priority-lru': head_priority is {head_priority}; must be 0 to {_MOST}")
+        super().__init__()
         self._head_chunks = head_chunks
         self._head_priority = head_priority
         self._duration_s = duration_s
-        self._ranking = Ranking()
-        self._clock = 0
-        self._ending: deque[tuple[float, int, int]] = deque()  # when, which chunk, and which use of it
+        self._ending: deque[tuple[float, RankedExtent]] = deque()  # when, and what the chunks were when they were used
 
     def prepare(self, context: PolicyContext) -> None:
         """Learn where chunks stand in their prompts, and the time."""
@@ -51,42 +50,46 @@ class PriorityLru(ChunkPolicy):
 
     def insert(self, run: range, parent: int | None = None) -> None:
         """Make the chunks of *run* resident."""
+        self._settle()
         self._end_priorities()
-        super().insert(run, parent)
+        self._use(run)
 
     def touch(self, run: range) -> None:
         """Note that resident chunks were used again; KeyError if one is not resident."""
+        self._settle()
         self._end_priorities()
-        super().touch(run)
+        self._retire(self._taken(run))
+        self._use(run)
 
     def miss(self, run: range) -> None:
         """Note that room is about to be made."""
+        self._settle()
         self._end_priorities()
 
-    def _insert(self, key: int) -> None:
-        self._clock += 1
-        if self._position(key) >= self._head_chunks:
-            self._ranking.set(key, _DEFAULT_PRIORITY, self._clock)
+    def _use(self, run: range) -> None:
+        """Place chunks; those at the head of a prompt are an extent of their own."""
+        if not run:
             return
-        self._ranking.set(key, self._head_priority, self._clock)
-        if self._duration_s is not None:
-            self._ending.append((self._now_s() + self._duration_s, key, self._clock))
+        head = min(max(self._head_chunks - self._position(ascending(run).start), 0), len(run))
+        parts = ((run[:head], True), (run[head:], False))
+        if run.step < 0:
+            parts = ((run[: len(run) - head], False), (run[len(run) - head :], True))
+        for part, is_head in parts:
+            if part:
+                extent = self._place(part, self._head_priority if is_head else _DEFAULT_PRIORITY)
+                if is_head and self._duration_s is not None:
+                    used = RankedExtent(extent.low, extent.high, extent.step, extent.first)
+                    self._ending.append((self._now_s() + self._duration_s, used))
 
-    def _touch(self, key: int) -> None:
-        if key not in self._ranking:
-            raise KeyError(key)
-        self._insert(key)
-
-    def _remove(self, key: int) -> None:
-        self._ranking.remove(key)
-
-    def _victims(self) -> Iterator[int]:
-        return self._ranking.ordered()
+    def _rank(self, extent: RankedExtent, use: int) -> float:
+        return extent.base
 
     def _end_priorities(self) -> None:
         """Take its priority from each chunk whose time is up; it keeps its last use."""
         while self._ending and self._ending[0][0] <= self._now_s():
-            _, key, use = self._ending.popleft()
-            entry = self._ranking.entries.get(key)
-            if entry is not None and entry[1] == use:
-                self._ranking.set(key, _DEFAULT_PRIORITY, use)
+            _, used = self._ending.popleft()
+            extents = self._strands.get(used.low >> STRAND_BITS, [])
+            for extent in extents[max(bisect_by_low(extents, used.low) - 1, 0) : bisect_by_low(extents, used.high - 1)]:
+                low, high = max(extent.low, used.low), min(extent.high, used.high)
+                if low < high and extent.use(low) == used.use(low):
+                    self._rerank(range(low, high), _DEFAULT_PRIORITY)

@@ -8,8 +8,7 @@ from collections.abc import Iterator
 from heapq import heapify, heappop, heappush, heapreplace
 from typing import Final
 
-from sim.policies.extents import Extent, ExtentTable, bisect_by_low
-from sim.runs import STRAND_BITS
+from sim.policies.extents import Extent, ExtentTable
 
 _SPARE: Final = 64
 """Entries out of date that are always tolerated."""
@@ -24,7 +23,7 @@ GONE: Final = -1
 class RankedExtent(Extent):
     """Chunks that were last used one after another, their ranks never falling from the first of them to the last."""
 
-    __slots__ = ("ahead", "base", "first", "position", "uses")
+    __slots__ = ("ahead", "base", "first", "origin", "uses")
 
     def __init__(self, low: int, high: int, step: int, first: int) -> None:
         super().__init__(low, high, step)
@@ -34,8 +33,17 @@ class RankedExtent(Extent):
         """The same behind what has been read of it."""
         self.base = 0.0
         self.uses = 0
-        self.position = 0
-        """Of its lowest chunk, for policies that rank by it."""
+        self.origin = 0
+        """A chunk stands in its prompt at ``origin + step * use``; stays as it is where an extent is cut."""
+
+    @property
+    def position(self) -> int:
+        """Where its lowest chunk stands in its prompt."""
+        return self.origin + self.step * self.use(self.low)
+
+    def use(self, key: int) -> int:
+        """Return the number of the last use of a chunk."""
+        return self.first + (key - self.low if self.step > 0 else self.high - 1 - key)
 
     def __lt__(self, other: RankedExtent) -> bool:
         """Decide between entries for the same use: all but one are out of date, so any order does."""
@@ -69,8 +77,7 @@ class RankedExtents(ExtentTable[RankedExtent]):
     def remove(self, run: range) -> None:
         """Forget the chunks of *run*; KeyError if one is not resident."""
         self._settle()
-        for extent in self._taken(run):
-            extent.first = extent.ahead = GONE
+        self._retire(self._taken(run))
 
     def evict(self, run: range) -> None:
         """Forget chunks that went to make room."""
@@ -90,7 +97,7 @@ class RankedExtents(ExtentTable[RankedExtent]):
             length = 1
             following = rank(extent, use + 1) if left > 1 else 0.0
             if len(heap) > 1:
-                lowest, before, _ = min(heap[1:3])
+                lowest, before, _ = heap[1] if len(heap) == 2 or heap[1] < heap[2] else heap[2]
                 most = min(left, _MOST_READ)
                 while length < most and (following < lowest or (following == lowest and use + length < before)):
                     length += 1
@@ -115,15 +122,30 @@ class RankedExtents(ExtentTable[RankedExtent]):
             read.append((run, extent, highest))
             yield run
 
-    def _place(self, run: range, base: float, uses: int, position: int) -> RankedExtent:
+    def _place(self, run: range, base: float, uses: int = 0, position: int = 0) -> RankedExtent:
         """Give chunks that are not filed a place as the last used ones."""
         low, high = (run.start, run.stop) if run.step > 0 else (run.stop + 1, run.start + 1)
         extent = RankedExtent(low, high, run.step, self._clock)
-        extent.base, extent.uses, extent.position = base, uses, position
+        extent.base, extent.uses = base, uses
+        extent.origin = position - extent.step * extent.use(low)
         self._clock += high - low
         self._file(extent)
         self._enter(extent)
         return extent
+
+    def _retire(self, extents: list[RankedExtent]) -> None:
+        """Let nothing find extents any more that are not filed."""
+        for extent in extents:
+            extent.first = extent.ahead = GONE
+
+    def _rerank(self, run: range, base: float) -> None:
+        """Give resident chunks another base; they keep their last use."""
+        for extent in self._taken(run):
+            changed = RankedExtent(extent.low, extent.high, extent.step, extent.first)
+            changed.base, changed.uses, changed.origin = base, extent.uses, extent.origin
+            extent.first = extent.ahead = GONE
+            self._file(changed)
+            self._enter(changed)
 
     def _enter(self, extent: RankedExtent) -> None:
         """Put an entry for the first chunk of an extent into the heap."""
@@ -152,51 +174,38 @@ class RankedExtents(ExtentTable[RankedExtent]):
         while read:
             piece, extent, highest = read.popleft()
             # Mostly they go as they were read; the last ones read maybe not all.
-            if piece.start == run.start and (piece == run or (length < len(piece) and run == piece[:length])):
+            if piece is run or piece == run or (length < len(piece) and run == piece[:length]):
                 if length < len(piece):
                     self._passed.append(extent)
                     highest = self._rank(extent, extent.first + length - 1)
+                low, high = extent.low, extent.high
+                if high - low == length:
+                    self._taken(run)
+                    extent.first = extent.ahead = GONE
+                    return highest
                 if extent.step > 0:
-                    if extent.low == run.start:
-                        extent.low += length
-                        extent.position += length
-                        self._shorten(extent, length)
+                    if low == run.start:
+                        extent.low = low + length
+                        extent.first += length
                         return highest
-                elif extent.high - 1 == run.start:
-                    extent.high -= length
-                    self._shorten(extent, length)
+                elif high - 1 == run.start:
+                    extent.high = high - length
+                    extent.first += length
                     return highest
             self._passed.append(extent)
         return self._evicted_anyhow(run)
-
-    def _shorten(self, extent: RankedExtent, length: int) -> None:
-        """Note that the first chunks of an extent have gone from its bounds."""
-        if extent.low < extent.high:
-            extent.first += length
-            return
-        extent.first = extent.ahead = GONE
-        if extent.step > 0:
-            extent.low -= length  # as it is filed
-        strand = extent.low >> STRAND_BITS
-        extents = self._strands[strand]
-        if len(extents) == 1:
-            del self._strands[strand]
-        else:
-            del extents[bisect_by_low(extents, extent.low) - 1]
 
     def _evicted_anyhow(self, run: range) -> float:
         self._settle()
         taken = self._taken(run)
         highest = max(self._rank(extent, extent.first + extent.high - extent.low - 1) for extent in taken)
-        for extent in taken:
-            extent.first = extent.ahead = GONE
+        self._retire(taken)
         return highest
 
     def _split(self, extent: RankedExtent, at: int) -> RankedExtent:
         """Keep the chunks below ``at`` in the extent and return the others."""
         upper = RankedExtent(at, extent.high, extent.step, extent.first)
-        upper.base, upper.uses, upper.mark = extent.base, extent.uses, extent.mark
-        upper.position = extent.position + at - extent.low
+        upper.base, upper.uses, upper.origin = extent.base, extent.uses, extent.origin
         if extent.step > 0:
             upper.first = upper.ahead = extent.first + at - extent.low
         else:

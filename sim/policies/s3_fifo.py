@@ -4,7 +4,7 @@ from collections import OrderedDict, deque
 from collections.abc import Iterator
 
 from sim.policies.base import EVICTION, PolicyContext
-from sim.policies.chunkwise import ChunkPolicy
+from sim.policies.chunkwise import ChunkOrder
 from sim.policies.ghosts import Ghosts
 from sim.policies.hooks import known
 
@@ -13,7 +13,7 @@ _USES_TO_STAY = 2
 
 
 @EVICTION.register("s3fifo")
-class S3Fifo(ChunkPolicy):
+class S3Fifo(ChunkOrder):
     """Three FIFO queues: a small one (10 %) that new chunks pass through, a main one, and names of what left the small.
 
     Eviction takes from the main queue if that holds more than its share, else from the small one. The oldest of the
@@ -43,28 +43,51 @@ class S3Fifo(ChunkPolicy):
         """Look whether the chunks asked for are remembered."""
         self._ghosts.recall(run)
 
+    def insert(self, run: range, parent: int | None = None) -> None:
+        """Make the chunks of *run* resident."""
+        small, main, uses, ghosts = self._small, self._main, self._uses, self._ghosts
+        names, recalled = ghosts.keys, ghosts.recalled
+        for key in run:
+            if (key in recalled or key in names) and ghosts.was_recalled(key):
+                main[key] = None
+            else:
+                (main if not self._has_evicted and len(small) >= self._share else small)[key] = None
+            uses[key] = 0
+
+    def touch(self, run: range) -> None:
+        """Note that resident chunks were used again; KeyError if one is not resident."""
+        uses = self._uses
+        for key in run:
+            if uses[key] < _MOST_USES:
+                uses[key] += 1
+
+    def remove(self, run: range) -> None:
+        """Forget resident chunks; KeyError if one is not resident."""
+        for key in run:
+            del self._uses[key]
+            if key in self._small:
+                del self._small[key]
+            else:
+                del self._main[key]
+
     def evict(self, run: range) -> None:
         """Forget chunks that went to make room, and do what their queues did to give them up."""
         self._has_evicted = True
+        small, main, uses, ghosts = self._small, self._main, self._uses, self._ghosts
         for key in run:
-            self._evict(key)
-
-    def _insert(self, key: int) -> None:
-        fills = not self._has_evicted and len(self._small) >= self._share
-        (self._main if self._ghosts.was_recalled(key) or fills else self._small)[key] = None
-        self._uses[key] = 0
-
-    def _touch(self, key: int) -> None:
-        uses = self._uses[key]
-        if uses < _MOST_USES:
-            self._uses[key] = uses + 1
-
-    def _remove(self, key: int) -> None:
-        del self._uses[key]
-        if key in self._small:
-            del self._small[key]
-        else:
-            del self._main[key]
+            # Mostly one that was not hit goes from the old end of the queue whose turn it is.
+            if uses[key]:
+                self._evict(key)
+            elif small and (len(main) <= self._main_share or not main):
+                if next(iter(small)) == key:
+                    del small[key], uses[key]
+                    ghosts.add(key)
+                else:
+                    self._evict(key)
+            elif next(iter(main)) == key:
+                del main[key], uses[key]
+            else:
+                self._evict(key)
 
     def _evict(self, key: int) -> None:
         small, main, uses = self._small, self._main, self._uses
@@ -98,13 +121,14 @@ class S3Fifo(ChunkPolicy):
         small, main = iter(self._small), iter(self._main)
         small_size, main_size = len(self._small), len(self._main)
         entered: deque[tuple[int, int]] = deque()
+        all_uses, main_share = self._uses, self._main_share
         begun = False
         while small_size or main_size:
-            if (begun and small_size) or self._takes_from_small(small_size, main_size):
+            if small_size and (begun or main_size <= main_share or not main_size):
                 begun = True
                 small_size -= 1
                 key = next(small)
-                if self._uses[key] < _USES_TO_STAY:
+                if all_uses[key] < _USES_TO_STAY:
                     begun = False
                     yield key
                     continue
@@ -112,7 +136,7 @@ class S3Fifo(ChunkPolicy):
                 main_size += 1
             else:
                 following = next(main, None)
-                key, uses = entered.popleft() if following is None else (following, self._uses[following])
+                key, uses = entered.popleft() if following is None else (following, all_uses[following])
                 if uses:
                     entered.append((key, uses - 1))
                 else:

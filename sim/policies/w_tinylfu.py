@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from itertools import islice
 
 from sim.policies.base import EVICTION, PolicyContext
-from sim.policies.chunkwise import ChunkPolicy
+from sim.policies.chunkwise import ChunkOrder
 from sim.policies.frequencies import Frequencies
 from sim.policies.hooks import known
 
@@ -15,7 +15,7 @@ _SAMPLE_PER_CHUNK = 10
 
 
 @EVICTION.register("w-tinylfu")
-class WTinyLfu(ChunkPolicy):
+class WTinyLfu(ChunkOrder):
     """A small LRU window for what is new; it passes into the main part only in place of what is used less often.
 
     The window holds 1 % of the capacity, the main part is an SLRU with 80 % protected. When room is needed, the oldest
@@ -44,43 +44,56 @@ class WTinyLfu(ChunkPolicy):
         self._protected_most = int(self._main_most * _PROTECTED_SHARE)
         self._uses = Frequencies(_SAMPLE_PER_CHUNK * capacity)
 
-    def _insert(self, key: int) -> None:
-        self._uses.add(key)
-        self._window[key] = None
+    def insert(self, run: range, parent: int | None = None) -> None:
+        """Make the chunks of *run* resident."""
+        window, add = self._window, self._uses.add
+        for key in run:
+            add(key)
+            window[key] = None
 
-    def _touch(self, key: int) -> None:
-        self._uses.add(key)
-        if key in self._window:
-            self._window.move_to_end(key)
-        elif key in self._protected:
-            self._protected.move_to_end(key)
-        else:
-            del self._probation[key]
-            self._protected[key] = None
-            if len(self._protected) > self._protected_most:
-                fallen, _ = self._protected.popitem(last=False)
-                self._probation[fallen] = None
+    def touch(self, run: range) -> None:
+        """Note that resident chunks were used again; KeyError if one is not resident."""
+        window, probation, protected, add = self._window, self._probation, self._protected, self._uses.add
+        for key in run:
+            add(key)
+            if key in protected:
+                protected.move_to_end(key)
+            elif key in window:
+                window.move_to_end(key)
+            else:
+                del probation[key]
+                protected[key] = None
+                if len(protected) > self._protected_most:
+                    probation[protected.popitem(last=False)[0]] = None
 
-    def _remove(self, key: int) -> None:
-        for part in (self._window, self._probation, self._protected):
-            if key in part:
-                del part[key]
-                return
-        raise KeyError(key)
+    def remove(self, run: range) -> None:
+        """Forget resident chunks; KeyError if one is not resident."""
+        for key in run:
+            for part in (self._window, self._probation, self._protected):
+                if key in part:
+                    del part[key]
+                    break
+            else:
+                raise KeyError(key)
 
     def evict(self, run: range) -> None:
         """Forget chunks that went to make room; where one of the main part did, one of the window took its place."""
+        window, probation, protected = self._window, self._probation, self._protected
         for key in run:
-            self._evict(key)
-
-    def _evict(self, key: int) -> None:
-        self._fill_main()
-        candidate = next(iter(self._window), None)
-        if key not in self._window and candidate is not None and self._main_size() >= self._main_most:
-            # The window's candidate has won the place of the main part's.
-            del self._window[candidate]
-            self._probation[candidate] = None
-        self._remove(key)
+            size = len(probation) + len(protected)
+            if size < self._main_most and window:
+                self._fill_main()
+                size = len(probation) + len(protected)
+            if key in window:
+                del window[key]
+                continue
+            if window and size >= self._main_most:
+                # The window's candidate has won the place of the main part's.
+                probation[window.popitem(last=False)[0]] = None
+            if key in probation:
+                del probation[key]
+            else:
+                del protected[key]
 
     def _fill_main(self) -> None:
         """Let the oldest of the window into the main part while that has room."""

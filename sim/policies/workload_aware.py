@@ -1,7 +1,7 @@
 """Workload-aware eviction, after KVCache in the Wild."""
 
 import math
-from collections import OrderedDict
+from bisect import bisect_right
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from heapq import heapify, heappop, heappush
@@ -9,8 +9,9 @@ from typing import Final
 
 from models.errors import InputError
 from sim.policies.base import EVICTION, PolicyContext
-from sim.policies.chunkwise import ChunkPolicy
+from sim.policies.extents import Extent, ExtentPolicy
 from sim.policies.hooks import known
+from sim.runs import ascending
 
 _LAST_CATEGORY: Final = 16
 """Turns from this one on are one category: few conversations are so long, and a fit needs reuses."""
@@ -20,7 +21,8 @@ _LAST_CATEGORY: Final = 16
 class _Category:
     """Chunks that were first sent in one turn, by last use, and what was seen of their reuse."""
 
-    last_use_s: OrderedDict[int, float] = field(default_factory=OrderedDict)
+    ends: Extent = field(default_factory=lambda: Extent(0, 0, 1))
+    """Of a ring: the one used longest ago is newer than it, the last one is older. When is in their ``since``."""
     uses: int = 0
     reuses: int = 0
     reuse_time_s: float = 0.0
@@ -37,7 +39,7 @@ class _Category:
 
 
 @EVICTION.register("workload-aware")
-class WorkloadAware(ChunkPolicy):
+class WorkloadAware(ExtentPolicy):
     """The chunk that is least likely to be used in the next window goes first, by what its category has shown so far.
 
     A category is the turn in which a chunk was first sent (the type of request, which the paper adds, is in no public
@@ -53,9 +55,9 @@ class WorkloadAware(ChunkPolicy):
     def __init__(self, window_s: float = 60.0) -> None:
         if not window_s > 0:
             raise InputError(f"eviction policy 'workload-aware': window_s is {window_s:g}; must be above 0 s")
+        super().__init__()
         self._window_s = window_s
         self._categories: dict[int, _Category] = {}
-        self._of: dict[int, _Category] = {}  # the category of each resident chunk
         self._at_s = 0.0  # the time of the last call that changed something: victims must not change with the clock
 
     def prepare(self, context: PolicyContext) -> None:
@@ -63,50 +65,63 @@ class WorkloadAware(ChunkPolicy):
         self._now_s = known(context.now_s, self, "the time (a timed run)")
         self._turn = known(context.generation, self, "the turn in which a chunk was first sent")
 
-    def _insert(self, key: int) -> None:
-        category = self._of[key] = self._category(key)
-        self._use(category, key)
+    def insert(self, run: range, parent: int | None = None) -> None:
+        """Make the chunks of *run* resident."""
+        rest = ascending(run)
+        while rest:  # later chunks of a chain are of later turns
+            turn = self._turn(rest[0])
+            length = len(rest) if turn >= _LAST_CATEGORY else bisect_right(rest, turn, lo=1, key=self._turn)
+            self._use(rest[:length][:: run.step], min(turn, _LAST_CATEGORY))
+            rest = rest[length:]
 
-    def _touch(self, key: int) -> None:
-        category = self._of[key]
-        before_s = category.last_use_s.pop(key)
-        self._use(category, key)
-        category.reuses += 1
-        category.reuse_time_s += self._at_s - before_s
+    def touch(self, run: range) -> None:
+        """Note that resident chunks were used again; KeyError if one is not resident."""
+        now_s = self._now_s()
+        used: list[tuple[range, int]] = []
+        for extent in self._taken(run) if run.step > 0 else reversed(self._taken(run)):
+            extent.unlink()
+            category = self._categories[extent.mark]
+            category.reuses += extent.high - extent.low
+            for _ in range(extent.low, extent.high):  # one after another, as floats round
+                category.reuse_time_s += now_s - extent.since
+            low, high = extent.low, extent.high
+            if used and used[-1][1] == extent.mark:
+                before = ascending(used.pop()[0])
+                low, high = min(low, before.start), max(high, before.stop)
+            used.append((range(low, high)[:: run.step], extent.mark))
+        for part, turn in used:
+            self._use(part, turn)
 
     def miss(self, run: range) -> None:
         """Note the time."""
         self._at_s = self._now_s()
 
-    def _remove(self, key: int) -> None:
-        del self._of.pop(key).last_use_s[key]
-
-    def _use(self, category: _Category, key: int) -> None:
-        self._at_s = category.last_use_s[key] = self._now_s()
-        category.uses += 1
-
-    def _category(self, key: int) -> _Category:
-        turn = min(self._turn(key), _LAST_CATEGORY)
+    def _use(self, run: range, turn: int) -> None:
+        """Give chunks that are in no order yet their place as the last used ones of their category."""
         category = self._categories.get(turn)
         if category is None:
             category = self._categories[turn] = _Category()
-        return category
+        extent = self._add(run)
+        extent.mark = turn
+        extent.since = self._at_s = self._now_s()
+        extent.link_before(category.ends)
+        category.uses += len(run)
 
-    def _victims(self) -> Iterator[int]:
+    def victims(self) -> Iterator[range]:
+        """Yield runs, those of the least likely use first."""
         heads = []
         for turn, category in self._categories.items():
-            rest = iter(category.last_use_s.items())
-            for key, last_s in rest:
-                heads.append((category.probability(self._at_s - last_s, self._window_s), turn, key, last_s, rest))
-                break
+            if category.ends.newer is not category.ends:
+                extent = category.ends.newer
+                heads.append((category.probability(self._at_s - extent.since, self._window_s), turn, extent))
         heapify(heads)
         while heads:
-            _, turn, key, used_s, rest = heappop(heads)
-            yield key
-            for following, last_s in rest:
-                if last_s == used_s:  # as likely as the one before it, so no other comes between
-                    yield following
-                    continue
-                chance = self._categories[turn].probability(self._at_s - last_s, self._window_s)
-                heappush(heads, (chance, turn, following, last_s, rest))
-                break
+            _, turn, extent = heappop(heads)
+            category = self._categories[turn]
+            used_s = extent.since
+            while extent is not category.ends and extent.since == used_s:
+                yield extent.run  # as likely as the one before it, so no other comes between
+                extent = extent.newer
+            if extent is not category.ends:
+                chance = category.probability(self._at_s - extent.since, self._window_s)
+                heappush(heads, (chance, turn, extent))

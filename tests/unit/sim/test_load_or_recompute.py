@@ -115,6 +115,20 @@ def test_the_quicker_way_of_a_lone_prompt(load, second_per_token, choice, ttft_s
     assert done["computed_prompt_tokens"].tolist() == [97 - hit]
 
 
+def test_quicker_wins_where_one_prompt_is_sooner_loaded_and_another_computed() -> None:
+    """Half a second for any load and a quarter a chunk, against 10 ms a token: 33 tokens are computed, 385 loaded."""
+    prompts = [[1], list(range(10, 22))]
+    earlier = [Row(0.0, 32 * len(own), 1, own) for own in prompts]
+    load = [Row(20.0 * at, 32 * len(own) + 1, 1, own) for at, own in enumerate(prompts)]
+    found = {}
+    for choice in ("always-load", "always-recompute", "quicker"):
+        transfer = SLOW | {"request_software": 0.5, "load_or_recompute": choice}
+        found[choice] = run(load, earlier, per_token(0.01), transfer=transfer)["ttft_s"].tolist()
+    assert found["always-load"] == about([0.75 + 0.01, 3.5 + 0.01])
+    assert found["always-recompute"] == about([0.33, 3.85])
+    assert found["quicker"] == about([0.33, 3.51])
+
+
 def test_request_software_and_steps_count_in_the_choice() -> None:
     # 0.75 s of loading against 0.97 s of computing; half a second of software more turns it round.
     for software_s, hit in ((0.0, 96), (0.5, 0)):

@@ -10,6 +10,8 @@ from typing import Any, NamedTuple
 import pytest
 from engine_kit import Row, Rows, made_up_cost, scenario, serve
 
+from sim.policies.base import ADMISSION, PLACEMENT
+
 CHUNK_BYTES = 32 * 131_072
 COST = made_up_cost(fixed_s=0.001, compute_s_per_token=0.001)
 TWO = {"cluster": {"replicas": 2, "replicas_per_node": 2}}
@@ -102,6 +104,10 @@ def promoted(how: str, chunks: int) -> dict[str, Any]:
     return memory(chunks, placement="none", promotion=how) | drive()
 
 
+def stored_and_promoted(how: str) -> dict[str, Any]:
+    return memory(8, placement="write-through", promotion=how) | drive()
+
+
 def exclusive(tier: str) -> tuple[dict[str, Any], dict[str, Any]]:
     make = {"dram": lambda **keys: memory(8, promotion="never", **keys), "nvme": lambda **keys: drive(20, **keys)}[tier]
     return make(placement="write-back", inclusion="exclusive"), make(placement="write-back")
@@ -127,6 +133,9 @@ QUICKER = {
     ),
     "promotion at the second touch keeps single reads out": Choice(
         ONE_READ_EACH, promoted("second-touch", 8), promoted("always", 8)
+    ),
+    "no promotion leaves memory to what was stored there": Choice(
+        ONE_READ_EACH, stored_and_promoted("never"), stored_and_promoted("always")
     ),
     "exclusive tiers hold more together": Choice(in_turn(3, 5), *exclusive("dram")),
     "inclusive tiers do not write back again": Choice(in_turn(3, 5), *reversed(exclusive("nvme"))),
@@ -183,6 +192,8 @@ QUICKER = {
         in_turn(3, 4), encoded("compressed", 10_000, ratio=0.13), encoded("int4", 10_000)
     ),
     "no encoding waits for no decoder": Choice(in_turn(3, 4), drive(), encoded("compressed", 60, ratio=0.13)),
+    "no encoding waits for no fp8": Choice(in_turn(3, 4), drive(), encoded("fp8", 100)),
+    "no encoding waits for no int4": Choice(in_turn(3, 4), drive(), encoded("int4", 100)),
 }
 LESS_WRITTEN = {
     "selective placement": Choice(hot_among_cold(12), *SELECTIVE),
@@ -205,6 +216,29 @@ def test_a_choice_is_quicker_where_it_must_be(choice: Choice) -> None:
 def test_a_choice_writes_less_where_it_must(choice: Choice) -> None:
     chosen, otherwise = choice.both()
     assert written(chosen) < written(otherwise)
+
+
+def named(tiers: dict[str, Any], key: str, default: str) -> set[str]:
+    found = [tier.get(key, default) for tier in tiers.values()]
+    return {said if isinstance(said, str) else next(iter(said)) for said in found}
+
+
+@pytest.mark.parametrize(
+    ("key", "names", "default"),
+    [
+        ("placement", PLACEMENT.names(), "write-through"),
+        ("admission", ADMISSION.names(), ""),
+        ("promotion", ["always", "never", "second-touch"], ""),
+    ],
+)
+def test_each_choice_wins_somewhere_and_loses_somewhere(key: str, names: list[str], default: str) -> None:
+    wins, losses = set(), set()
+    for choice in QUICKER.values():
+        chosen, otherwise = (named(tiers, key, default) for tiers in (choice.chosen, choice.otherwise))
+        wins |= chosen - otherwise
+        losses |= otherwise - chosen
+    assert wins >= set(names)
+    assert losses >= set(names)
 
 
 # By hand -------------------------------------------------------------------------------------------------------------
