@@ -62,8 +62,12 @@ KINDS: Final[Mapping[str, KindSchema]] = MappingProxyType(
             },
             optional={
                 **_all("flops_per_s", "fp8_peak fp4_peak"),
-                **_all("number", "fp8_efficiency fp4_efficiency expert_compute_factor expert_hbm_factor routing_skew"),
-                **_all("seconds", "token_fixed"),
+                **_all(
+                    "number",
+                    "fp8_efficiency fp4_efficiency expert_compute_factor expert_hbm_factor kv_hbm_factor routing_skew "
+                    "activation_passes",
+                ),
+                **_all("seconds", "moe_layer_fixed sequence_fixed prompt_layer_fixed"),
                 **_all("watts", "tdp"),
                 **_all("usd", "price"),
             },

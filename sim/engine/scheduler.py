@@ -113,7 +113,8 @@ class Scheduler:
 
     def plan(self, now_s: float, *, admit: bool) -> bool:
         """Fill :attr:`work` and :attr:`loads` for the step that begins now; False if a request found no room in HBM."""
-        budget = self._settings.max_num_batched_tokens - self._batch.n
+        settings = self._settings
+        budget = settings.max_num_batched_tokens - (self._batch.n if settings.mixed_steps else 0)
         for request in self._prefilling:
             if budget <= 0:
                 break
