@@ -18,6 +18,8 @@ def test_nobody_decodes_while_prompts_are_computed_first() -> None:
     first = served(load, max_num_batched_tokens=64, max_num_seqs=8, mixed_steps=False)
     assert mixed["finished_at_s"][0] == 21 * STEP_S
     assert first["finished_at_s"][0] == (21 + 3) * STEP_S
+    # Whoever stands still waits that much longer for the next token.
+    assert (mixed["itl_max_s"][0], first["itl_max_s"][0]) == (STEP_S, 4 * STEP_S)
     assert first["first_token_at_s"][1] == mixed["first_token_at_s"][1] == 7 * STEP_S
 
 
@@ -42,3 +44,10 @@ def test_the_engine_looks_after_every_prompt_and_when_nobody_decodes() -> None:
     # The second is seen at step 9 and computed until 10; the third arrives meanwhile and is seen at 10, not at 17.
     assert found["admitted_at_s"].tolist()[:3] == [0.0, 9 * STEP_S, 10 * STEP_S]
     assert found["admitted_at_s"][3] == 3.0
+
+
+def test_the_end_of_a_request_does_not_move_the_next_look() -> None:
+    # Both prompts are in at 1 STEP_S; the second ends after three more steps, and the engine looks at the eighth.
+    found = served([Row(0.0, 16, 100), Row(0.0, 16, 4), Row(5.5 * STEP_S, 16, 2)], receive_interval=8)
+    assert found["finished_at_s"][1] == 4 * STEP_S
+    assert found["admitted_at_s"][2] == 9 * STEP_S
