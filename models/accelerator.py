@@ -16,11 +16,15 @@ class Accelerator:
     `peak_flops_per_s` and `compute_efficiency` are by arithmetic dtype (bf16, fp8, fp4), dense.
     `collective_efficiency` is all-reduce bus bandwidth / `scale_up_bytes_per_s` and may exceed 1 where the switch
     reduces. `step_fixed_s` is spent once an engine step, `layer_fixed_s` once a layer, `collective_latency_s` once a
-    collective, `token_fixed_s` once a scheduled token. Grouped kernels of routed experts reach `expert_compute_factor`
-    and `expert_hbm_factor` of the other kernels' efficiencies; `routing_skew` is how unevenly experts are chosen (see
-    `models.roofline.ExpertShare`). Attention over prompts reaches `attention_efficiency` of the bf16 peak; None: as
-    much as products of matrices. `host_power_w` and `host_price_usd` are the rest of a server, for each of its GPUs.
-    Sources stand in the catalogue entry.
+    collective. Grouped kernels of routed experts reach `expert_compute_factor` and `expert_hbm_factor` of the other
+    kernels' efficiencies, attention over the KV cache `kv_hbm_factor` of it; `routing_skew` is how unevenly experts are
+    chosen (see `models.roofline.ExpertShare`). Attention over prompts reaches `attention_efficiency` of the bf16 peak;
+    None: as much as products of matrices. `moe_layer_fixed_s` is spent once a mixture-of-experts layer (routing,
+    permuting, grouped launches), `sequence_fixed_s` once a sequence of a step (sampling, scheduling).
+    `activation_passes` counts how often a layer reads or writes a token's hidden vector in HBM, on every rank. A step
+    that computes prompts runs outside CUDA graphs and takes at least `prompt_layer_fixed_s` a layer, however little it
+    computes. `host_power_w` and `host_price_usd` are the rest of a server, for each of its GPUs. Sources stand in the
+    catalogue entry.
     """
 
     name: str
@@ -39,8 +43,12 @@ class Accelerator:
     expert_compute_factor: float = 1.0
     expert_hbm_factor: float = 1.0
     routing_skew: float = 0.0
-    token_fixed_s: float = 0.0
     attention_efficiency: float | None = None
+    kv_hbm_factor: float = 1.0
+    moe_layer_fixed_s: float = 0.0
+    sequence_fixed_s: float = 0.0
+    activation_passes: float = 0.0
+    prompt_layer_fixed_s: float = 0.0
     tdp_w: float | None = None
     price_usd: float | None = None
     host_power_w: float | None = None
@@ -111,8 +119,12 @@ def accelerator_from_entry(entry: Entry) -> Accelerator:
         expert_compute_factor=_factor(entry, "expert_compute_factor"),
         expert_hbm_factor=_factor(entry, "expert_hbm_factor"),
         routing_skew=entry.optional_si("routing_skew") or 0.0,
-        token_fixed_s=entry.optional_si("token_fixed") or 0.0,
         attention_efficiency=_positive(entry, "attention_efficiency"),
+        kv_hbm_factor=_factor(entry, "kv_hbm_factor"),
+        moe_layer_fixed_s=entry.optional_si("moe_layer_fixed") or 0.0,
+        sequence_fixed_s=entry.optional_si("sequence_fixed") or 0.0,
+        activation_passes=entry.optional_si("activation_passes") or 0.0,
+        prompt_layer_fixed_s=entry.optional_si("prompt_layer_fixed") or 0.0,
         tdp_w=entry.optional_si("tdp"),
         price_usd=entry.optional_si("price"),
         host_power_w=entry.optional_si("host_power"),

@@ -67,9 +67,9 @@ KINDS: Final[Mapping[str, KindSchema]] = MappingProxyType(
                 **_all(
                     "number",
                     "fp8_efficiency fp4_efficiency attention_efficiency expert_compute_factor expert_hbm_factor "
-                    "routing_skew",
+                    "kv_hbm_factor routing_skew activation_passes",
                 ),
-                **_all("seconds", "token_fixed"),
+                **_all("seconds", "moe_layer_fixed sequence_fixed prompt_layer_fixed"),
                 **_all("watts", "tdp host_power"),
                 **_all("usd", "price host_price"),
             },

@@ -26,6 +26,8 @@ def prefill_step_s(cost: StepCost | StepTable, done: int, new: int, *, window_to
     windowed = 0 if window_tokens is None else _windowed(done + new, window_tokens) - _windowed(done, window_tokens)
     return cost.step_s(
         tokens=new,
+        sequences=1,
+        prompts=1,
         pairs=new * done + new * (new + 1) // 2,
         window_pairs=windowed,
         context_tokens=done + new,

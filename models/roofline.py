@@ -77,7 +77,8 @@ class StepCost:
 
     `*_per_token` count scheduled tokens, `*_per_pair` (query, key) pairs, `*_context_token` and `*_window_token`
     tokens of KV read, summed over the sequences of the step. `dense_weights_s` and `expert_weights_s` are the HBM times
-    of all such weights of a rank; `microbatches` share a step in a pipeline.
+    of all such weights of a rank; `microbatches` share a step in a pipeline. A step that computes prompts takes
+    `prompt_floor_s` at least.
     """
 
     fixed_s: float
@@ -92,6 +93,9 @@ class StepCost:
     expert_weights_s: float
     expert_share: ExpertShare
     microbatches: int = 1
+    overhead_s_per_sequence: float = 0.0
+    memory_s_per_token: float = 0.0
+    prompt_floor_s: float = 0.0
     _weights_s: dict[int, float] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def weights_s(self, tokens: int) -> float:
@@ -102,34 +106,47 @@ class StepCost:
             known = self._weights_s[tokens] = self.dense_weights_s + self.expert_weights_s * touched
         return known
 
-    def affine(self, tokens: int) -> tuple[float, float, float]:
-        """Return (overhead_s, compute_s, memory_s): the parts of a step that depend on its tokens only [s].
+    def affine(self, tokens: int, sequences: int = 0) -> tuple[float, float, float]:
+        """Return (overhead_s, compute_s, memory_s): the parts of a step that depend on tokens and sequences only [s].
 
         With them, overhead_s + max(compute_s + compute_s_per_pair * pairs + compute_s_per_window_pair * window_pairs,
         memory_s + memory_s_per_context_token * context_tokens + memory_s_per_window_token * window_context_tokens),
-        evaluated from left to right, equals `step_s` to the last bit: `step_s` is that expression.
+        evaluated from left to right, equals `step_s` of a step without prompts to the last bit.
         """
         return (
-            self.fixed_s + self.collective_latency_s + self.collective_s_per_token * tokens,
+            self.fixed_s
+            + self.collective_latency_s
+            + self.collective_s_per_token * tokens
+            + self.overhead_s_per_sequence * sequences,
             self.compute_s_per_token * tokens,
-            self.weights_s(tokens),
+            self.weights_s(tokens) + self.memory_s_per_token * tokens,
         )
 
     def step_s(
-        self, *, tokens: int, pairs: float, window_pairs: float, context_tokens: float, window_context_tokens: float
+        self,
+        *,
+        tokens: int,
+        sequences: int = 0,
+        prompts: int = 0,
+        pairs: float,
+        window_pairs: float,
+        context_tokens: float,
+        window_context_tokens: float,
     ) -> float:
         """Return the time of one step [s].
 
-        *tokens* are scheduled this step, *pairs* and *window_pairs* their (query, key) pairs on full and windowed
-        layers, *context_tokens* and *window_context_tokens* the KV tokens read there.
+        *tokens* are scheduled this step, of *sequences* sequences, *prompts* of which compute a prompt; *pairs* and
+        *window_pairs* are their (query, key) pairs on full and windowed layers, *context_tokens* and
+        *window_context_tokens* the KV tokens read there.
         """
-        overhead_s, compute_s, memory_s = self.affine(tokens)
-        return overhead_s + max(
+        overhead_s, compute_s, memory_s = self.affine(tokens, sequences)
+        step_s = overhead_s + max(
             compute_s + self.compute_s_per_pair * pairs + self.compute_s_per_window_pair * window_pairs,
             memory_s
             + self.memory_s_per_context_token * context_tokens
             + self.memory_s_per_window_token * window_context_tokens,
         )
+        return max(step_s, self.prompt_floor_s) if prompts else step_s
 
 
 def step_cost(
@@ -165,13 +182,15 @@ def step_cost(
     )
     windowed_bytes = llm.windowed_kv_bytes_per_token(kv_dtype)
     full_bytes = llm.kv_bytes_per_token(kv_dtype) - windowed_bytes
-    kv_s_per_byte = llm.kv_replication(tensor_parallel) / (ranks * hbm_bytes_per_s)
+    kv_s_per_byte = llm.kv_replication(tensor_parallel) / (ranks * hbm_bytes_per_s * accelerator.kv_hbm_factor)
     spread = expert_parallel and llm.experts > 0
     latency_s, s_per_token = _collectives(llm, accelerator, tensor_parallel, pipeline_parallel, spread=spread)
     return StepCost(
-        fixed_s=accelerator.step_fixed_s + llm.layers * accelerator.layer_fixed_s,
+        fixed_s=accelerator.step_fixed_s
+        + llm.layers * accelerator.layer_fixed_s
+        + llm.moe_layers * accelerator.moe_layer_fixed_s,
         collective_latency_s=latency_s,
-        collective_s_per_token=s_per_token + accelerator.token_fixed_s,
+        collective_s_per_token=s_per_token,
         compute_s_per_token=compute_s_per_token / ranks,
         compute_s_per_pair=llm.attention_flops_per_pair() / (ranks * attention_flops_per_s),
         compute_s_per_window_pair=llm.window_attention_flops_per_pair() / (ranks * attention_flops_per_s),
@@ -187,6 +206,15 @@ def step_cost(
             skew=accelerator.routing_skew,
         ),
         microbatches=pipeline_parallel,
+        overhead_s_per_sequence=accelerator.sequence_fixed_s,
+        memory_s_per_token=accelerator.activation_passes
+        * llm.layers
+        * llm.hidden
+        * _ACTIVATION_BYTES
+        / (pipeline_parallel * hbm_bytes_per_s),
+        prompt_floor_s=accelerator.step_fixed_s + llm.layers * accelerator.prompt_layer_fixed_s
+        if accelerator.prompt_layer_fixed_s
+        else 0.0,
     )
 
 

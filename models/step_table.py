@@ -36,6 +36,8 @@ class StepTable:
         self,
         *,
         tokens: int,
+        sequences: int = 0,
+        prompts: int = 0,
         pairs: float,
         window_pairs: float,
         context_tokens: float,
@@ -45,7 +47,7 @@ class StepTable:
 
         The arguments are those of `StepCost.step_s`; a table knows tokens and context only.
         """
-        del pairs, window_pairs, window_context_tokens
+        del sequences, prompts, pairs, window_pairs, window_context_tokens
         return self.decode_line(tokens, context_tokens)[0]
 
     def decode_line(self, tokens: int, context_tokens: float) -> tuple[float, float, int]:

@@ -303,6 +303,8 @@ def _engine(scenario: Scenario, llm: Llm, accelerator: Accelerator, sizes: Geome
         min_load_tokens=transfer.min_load_tokens,
         request_software_s=transfer.request_software,
         mixed_step_factor=engine.mixed_step_factor,
+        mixed_steps=engine.mixed_steps,
+        receive_interval=engine.receive_interval,
         window_tokens=llm.window_tokens,
         state_units=-(-llm.state_bytes() // int(block_bytes)),
         overlap_layers=llm.layers if transfer.layerwise else 0,

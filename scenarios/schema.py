@@ -128,6 +128,17 @@ class Engine(Part):
     mixed_step_factor: float = Field(
         default=1.0, ge=1, description="Factor on the time of steps that mix prefill and decode."
     )
+    mixed_steps: bool = Field(
+        default=True,
+        description="A step computes prompts and decodes at once, as in vLLM; false: prompts first, and nobody decodes "
+        "meanwhile, as in SGLang.",
+    )
+    receive_interval: int = Field(
+        default=1,
+        ge=1,
+        description="Decode steps between two looks at what has arrived, while requests decode (SGLang's "
+        "--scheduler-recv-interval).",
+    )
     request_latency: Seconds = Field(
         default=0.0, description="Fixed front-end latency a request; requests overlap [s]."
     )

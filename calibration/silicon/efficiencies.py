@@ -33,13 +33,20 @@ class Parameter:
     low: float
     high: float
 
+    @property
+    def of_engine(self) -> bool:
+        """Whether it is a key of a scenario's engine rather than a figure of an accelerator."""
+        return self.name in _OF_ENGINE
+
 
 def _share(name: str, prior: float, spread: float, high: float = 0.98) -> Parameter:
     return Parameter(name=name, unit="", prior=prior, spread=spread, low=0.02, high=high)
 
 
 # Priors: GEMM and triad efficiencies of the catalogue's sources, wide enough for whole engines; fixed times and factors
-# of which only the order of magnitude is known are a factor of two.
+# of which only the order of magnitude is known are a factor of two. A layer passes its activations about ten times (two
+# norms, two residual sums, rotation, activation function and quantisation), and launches some tens of kernels of about
+# 10 us each where no CUDA graph does.
 PARAMETERS: Final = (
     _share("bf16_efficiency", 0.6, 0.25),
     _share("fp8_efficiency", 0.5, 0.25),
@@ -48,13 +55,17 @@ PARAMETERS: Final = (
     _share("collective_efficiency", 0.7, 0.3, high=1.2),
     _share("expert_compute_factor", 0.6, 0.3, high=1.5),
     _share("expert_hbm_factor", 0.7, 0.3, high=1.5),
+    _share("kv_hbm_factor", 0.8, 0.25, high=1.5),
     Parameter(name="routing_skew", unit="", prior=1.0, spread=0.4, low=0.02, high=3.0),
     Parameter(name="step_fixed", unit="ms", prior=2.0, spread=0.7, low=0.02, high=20.0),
     Parameter(name="layer_fixed", unit="us", prior=15.0, spread=0.7, low=0.2, high=200.0),
     Parameter(name="collective_latency", unit="us", prior=15.0, spread=0.7, low=0.2, high=200.0),
-    Parameter(name="token_fixed", unit="us", prior=3.0, spread=0.7, low=0.02, high=60.0),
+    Parameter(name="moe_layer_fixed", unit="us", prior=15.0, spread=0.7, low=0.2, high=200.0),
+    Parameter(name="sequence_fixed", unit="us", prior=20.0, spread=0.7, low=0.02, high=200.0),
+    Parameter(name="prompt_layer_fixed", unit="us", prior=300.0, spread=0.9, low=5.0, high=5000.0),
+    Parameter(name="activation_passes", unit="", prior=10.0, spread=0.7, low=0.5, high=100.0),
     Parameter(name="mixed_step_factor", unit="", prior=1.1, spread=0.2, low=1.0, high=4.0),
-    Parameter(name="request_latency", unit="ms", prior=15.0, spread=0.5, low=0.2, high=500.0),
+    Parameter(name="request_latency", unit="ms", prior=15.0, spread=1.0, low=0.2, high=500.0),
 )
 NAMES: Final = tuple(parameter.name for parameter in PARAMETERS)
 _OF_ENGINE: Final = frozenset({"mixed_step_factor", "request_latency"})
@@ -80,7 +91,7 @@ def write_entry(path: Path, accelerator: str, values: Efficiencies, *, source: s
     """Write an accelerator entry that differs from the shipped one in the fitted figures only."""
     figures: dict[str, dict[str, str | float]] = {}
     for parameter in PARAMETERS:
-        if parameter.name not in _OF_ENGINE:
+        if not parameter.of_engine:
             value = float(values[parameter.name])
             figures[parameter.name] = {"value": f"{value!r} {parameter.unit}" if parameter.unit else value}
     entry = {"base": accelerator, "name": path.stem, "status": "fitted", "source": source, "figures": figures}

@@ -6,7 +6,7 @@ weighs a tenth in the means, as in the full run. Source: InferenceMAX README, "B
 
 Runs of NVIDIA's client have one length for all. Real answers drift apart all the same, while simulated ones would march
 in step, so lengths are spread there too, about the same mean; the client warms up, so that the burst does not count.
-SGLang computes prompts before everything else, which keeps equal requests in step: there they are left alike.
+Where requests of SGLang, which computes prompts before everything else, are known to stay in step, they are left alike.
 """
 
 from __future__ import annotations
@@ -21,13 +21,12 @@ from typing import Final
 import numpy as np
 
 from calibration.silicon.efficiencies import Efficiencies, engine_settings, write_entry
-from calibration.silicon.rows import Row
+from calibration.silicon.rows import SHORTEST, Row
 from models.errors import KvTierError
 from scenarios.build import simulate
 from scenarios.runner import Report
 from scenarios.schema import Scenario
 
-_SHORTEST: Final = 0.8
 _ROUNDS: Final = 2
 _MANY: Final = 64  # clients of whom one round after the burst is mean enough
 _LEAST_AFTER_BURST: Final = 24
@@ -58,16 +57,12 @@ def simulate_rows(task: Task, report: Report) -> list[tuple[float, float]]:
 
 
 def scenario_of(row: Row, accelerator: str, values: Efficiencies) -> Scenario:
-    """Return the scenario that repeats a row on an accelerator by name or file.
-
-    KV is taken to be FP8 where weights are quantised, in TensorRT-LLM and in InferenceX's vLLM runs, else 16 bits.
-    """
-    quantised = row.precision in {"fp8", "fp4"}
-    fp8_kv = quantised and (row.engine == "trtllm" or (row.engine == "vllm" and row.shortest < 1.0))
+    """Return the scenario that repeats a row on an accelerator by name or file."""
     rounds = _ROUNDS if row.concurrency <= _MANY else 1
-    prompt, output, shortest = row.prompt_tokens, row.output_tokens, row.shortest
-    if shortest == 1.0 and row.engine != "sglang":
-        shortest, mean = _SHORTEST, 0.5 * (1.0 + _SHORTEST)
+    prompt, output = row.prompt_tokens, row.output_tokens
+    shortest = 1.0 if row.client == "in step" else SHORTEST
+    if row.client == "nvidia":
+        mean = 0.5 * (1.0 + SHORTEST)
         prompt, output = round(prompt / mean), round(output / mean)
     return Scenario.model_validate(
         {
@@ -80,10 +75,12 @@ def scenario_of(row: Row, accelerator: str, values: Efficiencies) -> Scenario:
             },
             "engine": {
                 "weight_dtype": row.weight_dtype,
-                "kv_dtype": "fp8" if fp8_kv else "bf16",
+                "kv_dtype": row.server.kv_dtype,
                 "prefix_caching": False,
-                "max_num_batched_tokens": 8192,
+                "max_num_batched_tokens": max(row.server.budget, 1024),
                 "max_num_seqs": 1024,
+                "mixed_steps": row.engine != "sglang",
+                "receive_interval": row.server.receive_interval,
                 **engine_settings(values),
             },
             "tiers": {"hbm": {}},
@@ -106,7 +103,7 @@ def _loop(scenario: Scenario, row: Row) -> tuple[float, float]:
     except KvTierError:
         return nan, nan
     order = np.argsort(requests["arrived_at_s"], kind="stable")
-    share = _BURST_SHARE if row.shortest < 1.0 else 0.0
+    share = _BURST_SHARE if row.client == "inferencex" else 0.0
     return (
         _weighted(requests["ttft_s"][order], row.concurrency, share),
         _weighted(requests["tpot_s"][order], row.concurrency, share),

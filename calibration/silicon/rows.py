@@ -2,7 +2,7 @@
 
 The file is AIConfigurator's silicon sample: one closed loop a row, TTFT and TPOT in milliseconds. Two things in it need
 care. Where a layout is written as TPn with EPn, both over the same n GPUs, some rows hold the product n x n as TP; and
-the same measurement may stand there two or three times, from several exports of one database.
+the same measurement may stand there two or three times, from several exports of one database, rounded or not.
 """
 
 from __future__ import annotations
@@ -17,6 +17,8 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Final
 
+from calibration.silicon.plausible import impossible_groups
+from calibration.silicon.serving import Load, Server, may_speculate, server_of
 from models.errors import InputError
 
 MODELS: Final[Mapping[str, str]] = MappingProxyType(
@@ -48,9 +50,13 @@ ENGINES: Final = ("vllm", "trtllm", "sglang")
 _WEIGHTS: Final[Mapping[str, str | None]] = MappingProxyType(
     {"": "bf16", "bf16": "bf16", "fp8": "fp8", "fp4": "nvfp4", "int4": None}
 )
+_IN_STEP: Final = ("0.5.1", "0.5.8")
 _OWN_MIX: Final = frozenset({"gpt-oss-120b", "kimi-k2.5"})
+SHORTEST: Final = 0.8
+"""Share of the nominal length that InferenceX's shortest prompts and answers have."""
 _COLUMNS: Final = (
-    *("id", "silicon_data_source", "backend", "model_path", "system", "precision", "mode", "isl", "osl", "batch_size"),
+    *("id", "silicon_data_source", "backend", "backend_version", "model_path", "system", "precision", "mode"),
+    *("isl", "osl", "batch_size"),
     *("tp_size", "pp_size", "attention_dp_size", "moe_tp_size", "moe_ep_size", "silicon_ttft_ms", "silicon_tpot_ms"),
 )
 
@@ -73,8 +79,11 @@ class Row:
         Whether experts are spread over the ranks.
     prompt_tokens, output_tokens, concurrency : int
         The load.
-    shortest : float
-        Lengths are drawn evenly between this share and all of them.
+    client : str
+        ``inferencex`` (lengths drawn evenly from 80 to 100 %, a burst at the beginning), ``nvidia`` (equal lengths,
+        warmed up) or ``in step`` (the same, and requests stay in step).
+    server : Server
+        How the engine was started.
     ttft_s, tpot_s : float
         What was measured [s].
     """
@@ -91,9 +100,15 @@ class Row:
     prompt_tokens: int
     output_tokens: int
     concurrency: int
-    shortest: float
+    client: str
+    server: Server
     ttft_s: float
     tpot_s: float
+
+    @property
+    def mean_share(self) -> float:
+        """Mean length of prompts and answers over the nominal one."""
+        return 0.5 * (1.0 + SHORTEST) if self.client == "inferencex" else 1.0
 
     @property
     def group(self) -> str:
@@ -145,14 +160,19 @@ def _rows(lines: Iterable[tuple[str, Mapping[str, str]]]) -> Rows:
         if isinstance(row, str):
             left_out[row] += 1
             continue
-        # Both figures equal to the last digit under one load and layout: one measurement, exported again.
+        # Both figures equal to three digits under one load and layout: one measurement, exported again.
         same = (row.engine, row.group, row.tensor_parallel, row.expert_parallel, row.prompt_tokens, row.output_tokens)
-        key = (*same, row.concurrency, row.ttft_s, row.tpot_s)
+        key = (*same, row.concurrency, f"{row.ttft_s:.3g}", f"{row.tpot_s:.3g}")
         if key in found:
             left_out["same measurement again"] += 1
         else:
             found[key] = row
-    return Rows(rows=tuple(found.values()), left_out=MappingProxyType(dict(left_out)))
+    rows = tuple(found.values())
+    impossible = impossible_groups(rows)
+    kept = tuple(row for row in rows if (row.engine, row.group) not in impossible)
+    if len(kept) < len(rows):
+        left_out["prompts faster than matrix products can be: from a cache"] = len(rows) - len(kept)
+    return Rows(rows=kept, left_out=MappingProxyType(dict(left_out)))
 
 
 def _row(where: str, cells: Mapping[str, str]) -> Row | str:
@@ -170,24 +190,44 @@ def _row(where: str, cells: Mapping[str, str]) -> Row | str:
     layout = _layout(where, cells)
     if layout is None:
         return "attention data-parallel"
-    llm = MODELS[cells["model_path"]]
-    source = cells["silicon_data_source"]
+    load = _load(where, cells, layout)
+    if may_speculate(load):
+        return "may use multi-token prediction"
+    # Requests of SGLang's first campaign march in step (their TTFT is that of bursts); all others drift apart.
+    in_step = load.engine == "sglang" and load.version.startswith(_IN_STEP)
     return Row(
         id=cells["id"],
-        engine=cells["backend"],
+        engine=load.engine,
         model_path=cells["model_path"],
-        precision=cells["precision"],
-        llm=llm,
+        precision=load.precision,
+        llm=load.llm,
+        accelerator=load.accelerator,
+        weight_dtype=None if load.llm in _OWN_MIX else _WEIGHTS[load.precision],
+        tensor_parallel=load.tensor_parallel,
+        expert_parallel=load.expert_parallel,
+        prompt_tokens=load.prompt_tokens,
+        output_tokens=load.output_tokens,
+        concurrency=load.concurrency,
+        client="inferencex" if load.is_inferencex else "in step" if in_step else "nvidia",
+        server=server_of(load),
+        ttft_s=_seconds(where, cells, "silicon_ttft_ms"),
+        tpot_s=_seconds(where, cells, "silicon_tpot_ms"),
+    )
+
+
+def _load(where: str, cells: Mapping[str, str], layout: tuple[int, bool]) -> Load:
+    return Load(
+        engine=cells["backend"],
+        version=cells["backend_version"],
+        llm=MODELS[cells["model_path"]],
         accelerator=ACCELERATORS[cells["system"]],
-        weight_dtype=None if llm in _OWN_MIX else _WEIGHTS[cells["precision"]],
+        precision=cells["precision"],
         tensor_parallel=layout[0],
         expert_parallel=layout[1],
         prompt_tokens=_count(where, cells, "isl"),
         output_tokens=_count(where, cells, "osl"),
         concurrency=_count(where, cells, "batch_size"),
-        shortest=1.0 if "source_file=/" in source else 0.8,
-        ttft_s=_seconds(where, cells, "silicon_ttft_ms"),
-        tpot_s=_seconds(where, cells, "silicon_tpot_ms"),
+        is_inferencex="source_file=/" not in cells["silicon_data_source"],
     )
 
 

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
-from typing import Any, Final
+from dataclasses import dataclass
+from typing import Final
 
 import numpy as np
 
 from calibration.silicon.fitting import Array, Fit, Log, fit, predict, thinned
 from calibration.silicon.rows import ENGINES, Row
+from models.errors import InputError
 
 SPLITS: Final[Mapping[str, Callable[[Row], bool]]] = {
     "half": lambda row: row.in_fit_half,
     "hopper": lambda row: row.is_hopper,
+    "all": lambda _: True,
 }
-"""Which rows are fitted: half of the groups by the hash of their name; or those of H100 and H200 alone."""
+"""Which rows are fitted: half of the groups by the hash of their name; those of H100 and H200 alone; or all."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,16 +71,16 @@ def run_split(
     split: str,
     rows: Sequence[Row],
     *,
-    rows_per_group: int,
+    most_rows: int,
     jobs: int | None = None,
     log: Log | None = None,
 ) -> SplitResult:
     """Fit an engine on one side of a split, on a thinned set of rows, and simulate all of its rows."""
     own = [row for row in rows if row.engine == engine]
-    chosen = thinned([row for row in own if SPLITS[split](row)], rows_per_group)
+    chosen = thinned([row for row in own if SPLITS[split](row)], most_rows)
     if not chosen:
         message = f"no row of {engine} is on the fitted side of the split '{split}'"
-        raise ValueError(message)
+        raise InputError(message)
     found = fit(chosen, jobs=jobs, log=log)
     simulated = predict(own, [found.values], jobs=jobs)[0]
     return SplitResult(engine=engine, split=split, fitted=found, rows=own, simulated=simulated)
@@ -108,50 +110,6 @@ def _line(result: SplitResult, name: str, keep: Callable[[Row], bool]) -> str:
         f"{name:<62} {tpot.rows:>4}  TPOT {100 * tpot.median_absolute:5.1f} % bias {100 * tpot.bias:+5.1f} % "
         f"p90 {100 * tpot.p90_absolute:5.0f} %  TTFT {100 * ttft.median_absolute:5.1f} % bias {100 * ttft.bias:+5.1f} %"
     )
-
-
-def as_json(results: Sequence[SplitResult]) -> dict[str, Any]:
-    """Return fits, errors by engine and group, and every row, ready for JSON."""
-    return {
-        "fits": [{"engine": r.engine, "split": r.split, **_fit_json(r.fitted)} for r in results],
-        "groups": [
-            {
-                "engine": r.engine,
-                "split": r.split,
-                "group": group,
-                "used_in_fit": SPLITS[r.split](next(row for row in r.rows if row.group == group)),
-                "ttft": asdict(r.errors(0, lambda row, name=group: row.group == name)),  # type: ignore[misc]
-                "tpot": asdict(r.errors(1, lambda row, name=group: row.group == name)),  # type: ignore[misc]
-            }
-            for r in results
-            for group in sorted({row.group for row in r.rows})
-        ],
-        "rows": [
-            {
-                "id": row.id,
-                "split": r.split,
-                "used_in_fit": SPLITS[r.split](row),
-                "measured": {"ttft_s": row.ttft_s, "tpot_s": row.tpot_s},
-                "simulated": {"ttft_s": float(pair[0]), "tpot_s": float(pair[1])},
-            }
-            for r in results
-            for row, pair in zip(r.rows, r.simulated, strict=True)
-        ],
-    }
-
-
-def _fit_json(found: Fit) -> dict[str, Any]:
-    return {
-        "rows": found.rows,
-        "parameters": {
-            name: {
-                "value": value,
-                "log_deviation": found.deviations[name],
-                "from_data": found.from_data[name],
-            }
-            for name, value in found.values.items()
-        },
-    }
 
 
 def engines_of(rows: Sequence[Row]) -> list[str]:

@@ -148,7 +148,7 @@ class DecodeBatch:
         if isinstance(cost, StepTable):
             first_s, slope_s, line_end = cost.decode_line(n, held)
             return decode_run(now_s, 0.0, (first_s, slope_s * n), (0.0, 0.0), (line_end - held) // n + 1)
-        overhead_s, compute_s, memory_s = cost.affine(n)
+        overhead_s, compute_s, memory_s = cost.affine(n, n)
         windowed, below, steps = (0, 0, UNLIMITED_STEPS) if self._window_tokens is None else self._window_state()
         return decode_run(
             now_s,
@@ -164,12 +164,12 @@ class DecodeBatch:
             steps,
         )
 
-    def mixed_step_s(self, prefills: Sequence[Prefill]) -> float:
-        """Return the time of a step that computes parts of prompts beside the batch's own tokens [s].
+    def mixed_step_s(self, prefills: Sequence[Prefill], *, decodes: bool = True) -> float:
+        """Return the time of a step that computes parts of prompts, beside the batch's own tokens if it *decodes* [s].
 
         Raises ScenarioError as :meth:`anchor` does.
         """
-        n, window = self.n, self._window_tokens
+        n, window = self.n if decodes else 0, self._window_tokens
         tokens = n
         pairs = context = window_pairs = window_context = 0
         for _, done, new in prefills:
@@ -189,6 +189,8 @@ class DecodeBatch:
                 window_context += windowed
         return self._cost.step_s(
             tokens=tokens,
+            sequences=n + len(prefills),
+            prompts=len(prefills),
             pairs=pairs,
             window_pairs=window_pairs,
             context_tokens=context,
@@ -204,6 +206,8 @@ class DecodeBatch:
             context = min(max(tokens, cost.context_tokens[0]), cost.context_tokens[-1])
         step_s = cost.step_s(
             tokens=tokens,
+            sequences=1,
+            prompts=1,
             pairs=tokens * (tokens + 1) // 2,
             window_pairs=0 if window is None else _window_sum(tokens, window),
             context_tokens=context,

@@ -64,12 +64,17 @@ class DecodeJumps:
                 count = batch.affordable_steps(count, self._room())
         return self._go_to(run, start + count)
 
-    def cut(self, now_s: float) -> float | None:
-        """End the jump at the next edge; return that edge [s], None where the jump ends there anyway."""
-        run, least = self._run, self._steps + 1
-        if run is None or self._to <= least:
+    def cut(self, now_s: float, *, since: int = 0, every: int = 1) -> float | None:
+        """End the jump at the next edge; return that edge [s], None where the jump ends there anyway.
+
+        With *every* above 1, only edges count that many steps apart, the last of which was *since* steps before the
+        jump began.
+        """
+        run, start = self._run, self._steps
+        if run is None or self._to <= start + 1:
             return None
-        to = max(run.steps_until(now_s), least)
+        to = max(run.steps_until(now_s), start + 1)
+        to += -(to - start + since) % every
         return self._go_to(run, to) if to < self._to else None
 
     def _go_to(self, run: DecodeRun, steps: int) -> float:

@@ -86,6 +86,8 @@ class Forward:
 
     def _step_s(self) -> float:
         work = self._scheduler.work
+        if not self._settings.mixed_steps:
+            return self._batch.mixed_step_s(work, decodes=False)
         step_s = self._batch.mixed_step_s(work)
         # The last token of a prompt that was handed over is like those of the batch.
         mixed = self._batch.n and not all(request.comes_over for request, _, _ in work)

@@ -149,6 +149,8 @@ class Replica(ReplicaFigures):
             )
         self._state = _IDLE
         self._awaits_room = False
+        self._unseen: list[Request] = []  # arrived since the engine last looked
+        self._since_look = 0  # decode steps taken since then
         self._wakeup: Wakeup | None = None
         self._edge_s = 0.0  # when the last step ended
         self.outstanding_requests = 0
@@ -168,10 +170,25 @@ class Replica(ReplicaFigures):
 
     def enqueue(self, request: Request) -> None:
         """Take an expected request into the waiting queue, once the front end has let it through."""
+        if self.settings.receive_interval > 1 and self._batch.n:
+            self._unseen.append(request)
+        else:
+            self._receive(request)
+        self._poke()
+
+    def _receive(self, request: Request) -> None:
         self._scheduler.add(request, self._clock.now_s)
         if self._prefetcher is not None:
             self._prefetcher.arrived(request)
-        self._poke()
+
+    def _look(self) -> None:
+        """Receive what has arrived, where this is a step before which the engine looks."""
+        if not self._unseen or (self._since_look and self._batch.n):
+            return
+        self._since_look = 0
+        unseen, self._unseen = self._unseen, []
+        for request in unseen:
+            self._receive(request)
 
     def _poke(self) -> None:
         """Something may have changed what the next step does: see to it at the next edge."""
@@ -179,9 +196,12 @@ class Replica(ReplicaFigures):
             self._schedule_step()
         elif self._state == _JUMPING:
             now = self._clock.now_s
-            edge_s = self._jumps.cut(now)
-            if edge_s is not None:
-                self._wake_at(edge_s, now)
+            self._cut(now)
+
+    def _cut(self, now: float) -> None:
+        edge_s = self._jumps.cut(now, since=self._since_look, every=self.settings.receive_interval)
+        if edge_s is not None:
+            self._wake_at(edge_s, now)
 
     def _on_room(self) -> None:
         self._awaits_room = False
@@ -211,20 +231,17 @@ class Replica(ReplicaFigures):
             self.room_wait_s += self._short_requests * (now - self._short_since_s)
         self._short_since_s = inf
         self._failures.end_failed()
-        preempted = drifts = False
-        while batch.n:
-            growth = batch.next_growth()
-            if not growth or self.hbm.take(growth):
-                break
-            if self.hbm.in_transit:
-                self._state = _STALLED
-                self.hbm.wait_for_room(self._resume)
-                return
-            scheduler.preempt(now, self._edge_s)
-            self._jumps.forget()
-            preempted = True
-        queued = len(scheduler.waiting)
-        fits = scheduler.plan(now, admit=not preempted)
+        drifts = False
+        self._look()
+        queued, mixed = len(scheduler.waiting), self.settings.mixed_steps
+        # Where prompts come first, nobody decodes, and so nobody grows, in a step that computes any.
+        fits = mixed or scheduler.plan(now, admit=True)
+        preempted = False if not mixed and (scheduler.work or scheduler.loads) else self._grow(now)
+        if preempted is None:
+            return
+        if mixed:
+            queued = len(scheduler.waiting)
+            fits = scheduler.plan(now, admit=not preempted)
         if self._prefetcher is not None and len(scheduler.waiting) < queued:
             self._prefetcher.queue_changed()
         if not fits:
@@ -244,6 +261,22 @@ class Replica(ReplicaFigures):
         else:
             self._jumps.forget()
             self._state = _IDLE
+
+    def _grow(self, now: float) -> bool | None:
+        """Take the blocks of the next decode step; return whether somebody was preempted, None to wait for room."""
+        preempted = False
+        while self._batch.n:
+            growth = self._batch.next_growth()
+            if not growth or self.hbm.take(growth):
+                break
+            if self.hbm.in_transit:
+                self._state = _STALLED
+                self.hbm.wait_for_room(self._resume)
+                return None
+            self._scheduler.preempt(now, self._edge_s)
+            self._jumps.forget()
+            preempted = True
+        return preempted
 
     def _resume(self) -> None:
         if self._state == _STALLED:
@@ -287,15 +320,19 @@ class Replica(ReplicaFigures):
     def _end_step(self) -> None:
         """Give out the step's tokens."""
         now = self._clock.now_s
-        decodes = self._batch.n
-        if decodes:
+        decodes, mixed = self._batch.n, self.settings.mixed_steps
+        if decodes and mixed:
             interval_s = now - self._edge_s
             self.intervals.add(interval_s, interval_s, 1, decodes)
             self._advance(1, interval_s)
         for request in self._scheduler.take_work():
             self._first_token(request, now)
         self._jumps.forget()
-        self._edge_s = now
+        # Prompts that come first make the next interval longer of those who wait to decode; those who join here are
+        # counted with them.
+        if mixed or not decodes:
+            self._edge_s = now
+        self._since_look = 0
         self._next()
 
     def _first_token(self, request: Request, now: float) -> None:
@@ -359,6 +396,8 @@ class Replica(ReplicaFigures):
         self._state = _JUMPING
         # A run that begins late (after a stall) has a first step that is longer than its own time.
         self._wake_at(self._jumps.plan(now, single=not jumps or now > self._edge_s), now)
+        if self._unseen:
+            self._cut(now)
 
     def _wake_at(self, edge_s: float, now: float) -> None:
         """Wake up when the jump ends (an earlier plan is void)."""
@@ -377,6 +416,7 @@ class Replica(ReplicaFigures):
         self._state = _BUSY
         if steps == 1:
             first_s = last_s = now - self._edge_s
+        self._since_look = (self._since_look + steps) % self.settings.receive_interval
         self._forward.compute_s += total_s
         self.intervals.add(first_s, last_s, steps, batch.n)
         self._edge_s = now

@@ -113,7 +113,7 @@ class Scheduler:
 
     def plan(self, now_s: float, *, admit: bool) -> bool:
         """Fill :attr:`work` and :attr:`loads` for the step that begins now; False if a request found no room in HBM."""
-        budget = self.settings.max_num_batched_tokens - self._batch.n
+        budget = self.settings.max_num_batched_tokens - (self._batch.n if self.settings.mixed_steps else 0)
         for request in self._prefilling:
             if budget <= 0:
                 break

@@ -31,6 +31,10 @@ class EngineSettings:
         Software time that each synchronous load adds (key hashing, buffer set-up) [s].
     mixed_step_factor : float
         Time factor of steps that mix prefill and decode.
+    mixed_steps : bool
+        Whether a step computes prompts and decodes at once; False: prompts first, and nobody decodes meanwhile.
+    receive_interval : int
+        Decode steps between two looks at what has arrived, while requests decode.
     window_tokens : int or None
         Attention window of the model's windowed layers.
     state_units : int
@@ -55,6 +59,8 @@ class EngineSettings:
     min_load_tokens: int = 0
     request_software_s: float = 0.0
     mixed_step_factor: float = 1.0
+    mixed_steps: bool = True
+    receive_interval: int = 1
     window_tokens: int | None = None
     state_units: int = 0
     overlap_layers: int = 0

@@ -341,3 +341,14 @@ def test_blocks_of_a_jump_are_given_back():
     (hbm,) = simulation.cluster.tiers["hbm"]
     assert hbm.used_units == len(hbm.ready) * (CHUNK // BLOCK)
     assert hbm.peak_units <= hbm.capacity_units
+
+
+@pytest.mark.parametrize("interval", [1, 7, 30])
+@pytest.mark.parametrize("seed", range(6))
+def test_engines_that_take_prompts_first_and_look_now_and_then(interval, seed):
+    random = Random(seed)
+    load = [Row(random.choice((random.uniform(0, 2), 2.0**-7 * random.randrange(200))), random.choice((5, 90)),
+                random.choice((1, 30, 90))) for _ in range(25)]  # fmt: skip
+    engine = {"mixed_steps": False, "receive_interval": interval, "max_num_batched_tokens": 64, "max_num_seqs": 6}
+    for blocks in (24, 60):
+        assert_same({"hbm_blocks": blocks, "engine": engine}, load, EXACT)

@@ -2,24 +2,34 @@ import math
 from dataclasses import replace
 from hashlib import sha256
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
-from calibration.silicon.__main__ import main
+from calibration.silicon import command
 from calibration.silicon.efficiencies import NAMES, PARAMETERS, priors, write_entry
 from calibration.silicon.fitting import fit, predict, thinned
 from calibration.silicon.loop import scenario_of
 from calibration.silicon.rows import Row, read_rows
+from calibration.silicon.serving import Load, Server, server_of
 from calibration.silicon.splits import errors_of
 from models.accelerator import load_accelerator
 from models.errors import InputError
+from scenarios.cli import main
+from scenarios.commands import discovery
 
 HEADER = (
-    "id,silicon_data_source,backend,model_path,system,precision,mode,isl,osl,batch_size,tp_size,pp_size,"
+    "id,silicon_data_source,backend,backend_version,model_path,system,precision,mode,isl,osl,batch_size,tp_size,pp_size,"
     "attention_dp_size,moe_tp_size,moe_ep_size,silicon_ttft_ms,silicon_tpot_ms"
 )
-PLAIN = "a,db,vllm,MiniMaxAI/MiniMax-M2.5,h200_sxm,fp8,agg,1024,1024,16,4,1,1,4,1,100.0,10.0"
+PLAIN = "a,db,vllm,0.19.0,MiniMaxAI/MiniMax-M2.5,h200_sxm,fp8,agg,1024,1024,16,4,1,1,4,1,100.0,10.0"
+
+
+@pytest.fixture
+def kvtier(monkeypatch: pytest.MonkeyPatch) -> None:
+    verb = SimpleNamespace(load=lambda: command.app, value="calibration.silicon.command:app")
+    monkeypatch.setattr(discovery, "_installed", lambda: {"calibrate-steps": verb})
 
 
 def rows_of(folder: Path, *lines: str):
@@ -42,7 +52,8 @@ def row(**changes: object) -> Row:
         prompt_tokens=1024,
         output_tokens=128,
         concurrency=4,
-        shortest=0.8,
+        client="inferencex",
+        server=Server(kv_dtype="bf16", budget=8192),
         ttft_s=0.1,
         tpot_s=0.01,
     )
@@ -92,11 +103,11 @@ def test_what_cannot_be_simulated_is_counted_by_reason(tmp_path: Path, line: str
     ],
 )
 def test_a_bad_cell_is_refused_with_its_line_in_one_line(
-    tmp_path: Path, line: str, said: str, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, line: str, said: str, kvtier: None, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with pytest.raises(InputError, match=said):
         rows_of(tmp_path, line)
-    assert main(["fit", "--csv", str(tmp_path / "silicon.csv")]) == 2
+    assert main(["calibrate-steps", "--data", str(tmp_path / "silicon.csv")]) == 2
     assert capsys.readouterr().err.count("\n") == 1
 
 
@@ -119,8 +130,8 @@ def test_a_fitted_entry_differs_from_the_shipped_one_in_what_was_fitted_only(tmp
 
 
 def test_lengths_keep_their_mean_where_only_they_are_spread() -> None:
-    spread = scenario_of(row(shortest=1.0), "h100-sxm", priors()).workload.closed_loop
-    alike = scenario_of(row(shortest=1.0, engine="sglang"), "h100-sxm", priors()).workload.closed_loop
+    spread = scenario_of(row(client="nvidia"), "h100-sxm", priors()).workload.closed_loop
+    alike = scenario_of(row(client="in step", engine="sglang"), "h100-sxm", priors()).workload.closed_loop
     assert spread is not None
     assert alike is not None
     assert 0.5 * (1 + spread.shortest) * spread.prompt_tokens == pytest.approx(1024, rel=1e-3)
@@ -140,7 +151,8 @@ def test_every_parameter_moves_some_row(name: str) -> None:
 def test_thinning_keeps_every_group_and_spans_its_loads() -> None:
     many = [row(concurrency=count, id=str(count)) for count in range(1, 101)]
     chosen = thinned([*many, row(llm="qwen3-8b", model_path="other")], 5)
-    assert len(chosen) == 6
+    assert len(chosen) == 5
+    assert [one.model_path for one in chosen].count("other") == 1
     assert {1, 100} <= {one.concurrency for one in chosen}
 
 
@@ -155,11 +167,14 @@ def test_known_efficiencies_are_recovered_from_noisy_rows_within_what_the_fit_st
     noise = np.random.default_rng(1).lognormal(0.0, 0.05, (len(rows), 2))
     seen = predict(rows, [truth], jobs=1)[0] * noise
     measured = [replace(one, ttft_s=pair[0], tpot_s=pair[1]) for one, pair in zip(rows, seen.tolist(), strict=True)]
-    found = fit(measured, jobs=1)
+    slower = [replace(one, model_path="slower", tpot_s=1.3 * one.tpot_s) for one in measured[::2]]
+    found = fit([*measured, *slower], jobs=1)
     for parameter in PARAMETERS:
         away = math.log(found.values[parameter.name] / truth[parameter.name])
         assert abs(away) < 2.5 * found.deviations[parameter.name]
     assert found.from_data["bf16_efficiency"] > 0.5
+    plain, other = (found.group_factors[one.group] for one in (measured[0], slower[0]))
+    assert other / plain == pytest.approx(1.3, rel=0.08)
     assert found.from_data["fp4_efficiency"] == pytest.approx(0.0, abs=1e-9)
 
 
@@ -167,3 +182,74 @@ def test_a_row_that_cannot_run_is_no_success() -> None:
     errors = errors_of(np.array([1.0, np.nan, np.nan]), np.ones(3))
     assert (errors.rows, errors.not_run) == (3, 2)
     assert errors.median_absolute == math.inf
+
+
+TENSORRT = PLAIN.replace(
+    "vllm,0.19.0,MiniMaxAI/MiniMax-M2.5,h200_sxm,fp8", "trtllm,{},deepseek-ai/DeepSeek-R1,b200_sxm,fp4"
+)
+
+
+@pytest.mark.parametrize(
+    ("version", "concurrency", "is_kept"),
+    [
+        ("1.2.0rc6.post2", 4, True),
+        ("1.2.0rc6.post3", 4, False),
+        ("1.1.0rc2.post2", 8, False),
+        ("1.1.0rc2.post2", 32, True),
+    ],
+)
+def test_a_load_that_was_also_measured_with_multi_token_prediction_is_left_out(
+    tmp_path: Path, version: str, concurrency: int, is_kept: bool
+) -> None:
+    line = TENSORRT.format(version).replace(",16,4,1,", f",{concurrency},4,1,")
+    found = rows_of(tmp_path, line)
+    assert len(found.rows) == is_kept
+    assert found.left_out == ({} if is_kept else {"may use multi-token prediction": 1})
+
+
+def test_a_rounded_copy_is_the_same_measurement(tmp_path: Path) -> None:
+    found = rows_of(tmp_path, PLAIN.replace(",100.0,10.0", ",100.04,10.003"), PLAIN, PLAIN.replace(",10.0", ",10.3"))
+    assert [one.tpot_s for one in found.rows] == [0.010003, 0.0103]
+
+
+def test_a_group_whose_prompts_come_faster_than_they_can_be_computed_is_left_out(tmp_path: Path) -> None:
+    # 64 x 8000 tokens x 16 GFLOP in 2 s on one GPU of 1978 TFLOPS: more than twice its peak.
+    line = (
+        "a,source_file=/x,vllm,0.12.0,nvidia/Llama-3.1-8B-Instruct-FP8,h200_sxm,fp8,agg,8000,101,64,1,1,1,1,1,1000,10.0"
+    )
+    slow = line.replace(",1000,10.0", ",9000,90.0")
+    assert len(rows_of(tmp_path, slow).rows) == 1
+    assert not rows_of(tmp_path, line, slow).rows
+
+
+@pytest.mark.parametrize(
+    ("changes", "server"),
+    [
+        (
+            {"engine": "sglang", "accelerator": "b200-sxm", "concurrency": 16},
+            Server(kv_dtype="fp8", budget=32_768, receive_interval=30),
+        ),
+        (
+            {"engine": "sglang", "accelerator": "b200-sxm", "concurrency": 8},
+            Server(kv_dtype="fp8", budget=32_768, receive_interval=10),
+        ),
+        ({"engine": "sglang", "accelerator": "h200-sxm", "concurrency": 8}, Server(kv_dtype="bf16", budget=32_768)),
+        ({"engine": "trtllm", "prompt_tokens": 8192, "concurrency": 256}, Server(kv_dtype="fp8", budget=8512)),
+        ({"engine": "vllm", "is_inferencex": False}, Server(kv_dtype="bf16", budget=8192)),
+    ],
+)
+def test_servers_were_started_as_the_scripts_say(changes: dict[str, object], server: Server) -> None:
+    plain = Load(
+        engine="vllm",
+        version="",
+        llm="deepseek-v3",
+        accelerator="b200-sxm",
+        precision="fp8",
+        tensor_parallel=8,
+        expert_parallel=False,
+        prompt_tokens=1024,
+        output_tokens=1024,
+        concurrency=4,
+        is_inferencex=True,
+    )
+    assert server_of(replace(plain, **changes)) == server  # type: ignore[arg-type]

@@ -31,14 +31,14 @@ def test_a_skewed_share_never_falls_with_tokens_and_ends_at_all() -> None:
 
 def test_expert_factors_slow_experts_only_and_tokens_cost_their_fixed_time() -> None:
     plain = load_accelerator("h200-sxm")
-    slower = replace(plain, expert_compute_factor=0.5, expert_hbm_factor=0.25, token_fixed_s=2e-6)
+    slower = replace(plain, expert_compute_factor=0.5, expert_hbm_factor=0.25, sequence_fixed_s=2e-6)
     moe, dense = load_llm("qwen3-30b-a3b"), load_llm("qwen3-8b")
     before, after = (step_cost(moe, gpu, tensor_parallel=1) for gpu in (plain, slower))
     assert after.expert_weights_s == pytest.approx(4 * before.expert_weights_s)
     assert after.dense_weights_s == before.dense_weights_s
     flops_s = moe.expert_flops_per_token() / plain.delivered_flops_per_s("bf16")
     assert after.compute_s_per_token - before.compute_s_per_token == pytest.approx(flops_s)
-    assert after.affine(100)[0] - before.affine(100)[0] == pytest.approx(2e-4)
+    assert after.affine(100, 100)[0] - before.affine(100, 100)[0] == pytest.approx(2e-4)
     assert step_cost(dense, slower, tensor_parallel=1).compute_s_per_token == pytest.approx(
         step_cost(dense, plain, tensor_parallel=1).compute_s_per_token
     )
@@ -53,3 +53,32 @@ def test_attention_has_an_efficiency_of_its_own_where_one_is_known() -> None:
     # FlashAttention 2 on an A100: 179.5 TFLOPS; 32 layers x 4 x 32 heads x 128
     on_a100 = step_cost(llm, load_accelerator("a100-sxm-80gb"), tensor_parallel=1)
     assert on_a100.compute_s_per_pair == pytest.approx(32 * 4 * 32 * 128 / 179.5e12, rel=1e-3)
+
+
+def test_costs_of_sequences_layers_and_activations_by_hand() -> None:
+    llm, plain = load_llm("qwen3-30b-a3b"), load_accelerator("h100-sxm")
+    fuller = replace(
+        plain,
+        sequence_fixed_s=3e-5,
+        moe_layer_fixed_s=1e-5,
+        activation_passes=10.0,
+        kv_hbm_factor=0.5,
+        prompt_layer_fixed_s=1e-3,
+    )
+    before, after = (step_cost(llm, gpu, tensor_parallel=2) for gpu in (plain, fuller))
+    assert after.fixed_s - before.fixed_s == pytest.approx(llm.moe_layers * 1e-5)
+    assert after.affine(7, 5)[0] - before.affine(7, 5)[0] == pytest.approx(llm.moe_layers * 1e-5 + 5 * 3e-5)
+    activations_s = 7 * 10 * llm.layers * llm.hidden * 2 / plain.delivered_hbm_bytes_per_s
+    assert after.affine(7, 5)[2] - before.affine(7, 5)[2] == pytest.approx(activations_s)
+    assert after.memory_s_per_context_token == pytest.approx(2 * before.memory_s_per_context_token)
+
+
+def test_a_step_with_a_prompt_takes_as_long_as_its_launches() -> None:
+    llm, plain = load_llm("qwen3-30b-a3b"), load_accelerator("h100-sxm")
+    cost = step_cost(llm, replace(plain, prompt_layer_fixed_s=1e-3), tensor_parallel=2)
+    small = {"pairs": 1.0, "window_pairs": 0.0, "context_tokens": 1.0, "window_context_tokens": 0.0}
+    floor_s = plain.step_fixed_s + llm.layers * 1e-3
+    assert cost.step_s(tokens=1, sequences=1, prompts=1, **small) == floor_s
+    assert cost.step_s(tokens=1, sequences=1, prompts=0, **small) < floor_s
+    large_s = cost.step_s(tokens=100_000, sequences=1, prompts=1, **small)
+    assert large_s == cost.step_s(tokens=100_000, sequences=1, prompts=0, **small) > floor_s
