@@ -5,15 +5,16 @@ Keys that need a catalogue or a registry to be judged are checked in `scenarios.
 """
 
 import re
-from typing import Literal
+from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
 from models.catalogue import Changes
 from scenarios.choices import Choice
 from scenarios.economics.spec import Economics
+from scenarios.events import Event
 from scenarios.figure_changes import FigureChange
-from scenarios.quantity import BytesPerS, Part, Seconds, refuse
+from scenarios.quantity import AS_TUPLE, BytesPerS, Part, Seconds, refuse
 from scenarios.run_spec import LinkSpec, Run, Slo
 from scenarios.tier_spec import TierSpec, check_hbm
 from scenarios.workload import Workload
@@ -290,6 +291,9 @@ class Scenario(Part):
         "fitted/r1-r2, or the path of a file (.yaml).",
     )
     workload: Workload
+    events: Annotated[tuple[Event, ...], AS_TUPLE] | None = Field(
+        default=None, description="What is lost, restarted, added or drained during the run; null: nothing."
+    )
     slo: Slo | None = None
     economics: Economics | None = Field(
         default=None, description="Terms for money, energy and wear; null: a run says nothing of them."
