@@ -140,8 +140,9 @@ class Engine(Part):
     )
     kv_load_failure_policy: Literal["fail", "recompute"] = Field(
         default="fail",
-        description="What becomes of a request when KV fails to load (tiers.NAME.load_failure_probability): fail ends "
-        "it with an error, recompute computes what did not arrive. vLLM's names and default.",
+        description="What becomes of a request when KV fails to load (tiers.NAME.load_failure_probability, events): "
+        "fail ends it with an error, recompute computes what did not arrive. vLLM's names and default. Requests of a "
+        "replica that restarts (events) fail too, or go to the router once more.",
     )
     decode_jumps: bool = Field(
         default=True, description="Take decode steps in one jump; false: one at a time, for checks."

@@ -162,13 +162,5 @@ def _replica_problems(scenario: Scenario, event: Spec, path: Path) -> Iterator[P
 
 def _somebody_serves(scenario: Scenario) -> bool:
     """Whether a replica takes requests once all events have happened."""
-    serving = set(range(scenario.cluster.replicas))
-    serving -= {event.replica for event in scenario.events or () if event.kind == "add"}
-    for event in sorted(scenario.events or (), key=lambda event: event.at + (event.lasts or 0.0)):
-        if event.replica is None:
-            continue
-        if event.kind == "drain":
-            serving.discard(event.replica)
-        else:
-            serving.add(event.replica)
-    return bool(serving)
+    drained = {event.replica for event in scenario.events or () if event.kind == "drain"}
+    return not drained.issuperset(range(scenario.cluster.replicas))

@@ -81,6 +81,7 @@ class Cluster:
         self._priority_of = priority_of
         self._serving = self.replicas
         self._indexes: Collection[int] = range(len(self.replicas))
+        self._withdrawn = [0] * len(self.replicas)
         self._unrouted: list[Request] = []
         """Requests that came while no replica served."""
         self.restarts_fail = True
@@ -155,19 +156,21 @@ class Cluster:
         self._send(request, replica)
 
     def withdraw(self, index: int) -> None:
-        """Send nothing more to a replica; it goes on with what it has."""
-        self._serve([replica for replica in self._serving if replica.index != index])
+        """Send nothing more to a replica; it goes on with what it has. Each withdrawal takes a return of its own."""
+        self._withdrawn[index] += 1
+        self._note_serving()
 
-    def serve(self, index: int) -> None:
+    def put_back(self, index: int) -> None:
         """Send requests to a replica again, first of all those that came while there was none."""
-        self._serve([replica for replica in self.replicas if replica.index in {*self._indexes, index}])
+        self._withdrawn[index] -= 1
+        self._note_serving()
         unrouted, self._unrouted = self._unrouted, []
         for request in unrouted:
             self._route(request)
 
-    def _serve(self, replicas: list[Replica]) -> None:
-        self._serving = replicas
-        self._indexes = [replica.index for replica in replicas]
+    def _note_serving(self) -> None:
+        self._serving = [replica for replica in self.replicas if not self._withdrawn[replica.index]]
+        self._indexes = [replica.index for replica in self._serving]
 
     def _lost(self, place: int, request: Request) -> None:
         """See to a request that a replica has lost as it went down."""

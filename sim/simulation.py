@@ -338,7 +338,8 @@ class Simulation:
             )
         if cluster.failed:
             notes.append(
-                f"{cluster.failed} of {cluster.submitted} requests failed with a load (engine.kv_load_failure_policy)"
+                f"{cluster.failed} of {cluster.submitted} requests failed with a load or their replica "
+                "(engine.kv_load_failure_policy)"
             )
         unstaged = sum(r.hierarchy.loads.unstaged_chunks for r in cluster.replicas)
         if unstaged:

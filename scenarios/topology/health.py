@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from math import inf
 
 from scenarios.topology.links import Links
 from scenarios.topology.parts import Part
@@ -26,7 +27,7 @@ def health_of(
     faults: LostChunks,
 ) -> TierHealth:
     """Return the health of the pool that a replica uses, all its parts there."""
-    layout = part.layout
+    layout, rebuild = part.layout, paths.rebuild_hops(part, user)
     return TierHealth(
         clock=clock,
         network=network,
@@ -36,7 +37,8 @@ def health_of(
         boxes=part.spec.count,
         ports=part.device.ports or 1,
         left_of_links=_left_of_links(part, links, user),
-        rebuild_path=network.path(paths.rebuild_hops(part, user)) if layout.parity else None,
+        rebuild_path=network.path(rebuild) if layout.parity else None,
+        drive_bytes_per_s=(rebuild[-1].bytes_per_s or inf) / part.device.drives,
     )
 
 

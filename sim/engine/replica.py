@@ -173,7 +173,7 @@ class Replica(ReplicaFigures):
 
     def enqueue(self, request: Request) -> None:
         """Take an expected request into the waiting queue, once the front end has let it through."""
-        if self.restarts.is_down:
+        if self.restarts.down:
             self._scheduler.leave(request)
             self.restarts.lose(request)
             return
@@ -354,7 +354,7 @@ class Replica(ReplicaFigures):
 
     def come_back(self) -> None:
         """Take requests again."""
-        self.restarts.is_down = False
+        self.restarts.down -= 1
 
     def _on_lost(self, request: Request) -> None:
         self.outstanding_requests -= 1

@@ -27,7 +27,7 @@ class Restarts:
         The replica's.
     """
 
-    __slots__ = ("_blocks", "_clock", "_hbm", "_scheduler", "count", "is_down", "is_due", "on_lost")
+    __slots__ = ("_blocks", "_clock", "_hbm", "_scheduler", "count", "down", "is_due", "on_lost")
 
     def __init__(self, *, clock: Clock, scheduler: Scheduler, blocks: KvBlocks, hbm: Tier) -> None:
         self._clock = clock
@@ -38,14 +38,16 @@ class Restarts:
         """Called with each request that is lost, when it holds nothing any more."""
         self.count = 0
         """Restarts so far: a load that began before the last one is for nobody."""
-        self.is_down = False
+        self.down = 0
+        """Restarts that are under way; above 0, nothing is taken."""
         self.is_due = False
         """Whether the replica loses all that it has as soon as its step has ended."""
 
     def go_down(self) -> None:
         """Go down at the next step edge."""
-        self.is_down = self.is_due = True
+        self.down += 1
         self.count += 1
+        self.is_due = True
 
     def lose_all(self, last_step_ended_s: float) -> None:
         """Lose all requests and HBM, now that no step is under way (the last one ended at that time [s])."""

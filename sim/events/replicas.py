@@ -88,7 +88,7 @@ class Restart:
         """Serve again now, cold."""
         for index in self.replicas or ():
             self.cluster.replicas[index].come_back()
-            self.cluster.serve(index)
+            self.cluster.put_back(index)
         self.over_s = self.clock.now_s
 
     def figures(self, requests: Columns) -> Mapping[str, float | None]:
@@ -147,7 +147,7 @@ class Add:
     def end(self) -> None:
         """Serve from now on."""
         for index in self.replicas or ():
-            self.cluster.serve(index)
+            self.cluster.put_back(index)
         self.over_s = self.clock.now_s
 
     def figures(self, requests: Columns) -> Mapping[str, float | None]:

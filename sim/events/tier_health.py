@@ -90,6 +90,8 @@ class TierHealth:
         Takes drives and ports that are left, each at least 1, and returns what that leaves of the pool's links.
     rebuild_path : Path or None
         What a piece that is made again crosses: its sources are read, and it is written.
+    drive_bytes_per_s : float
+        What one drive can write [B/s].
     """
 
     clock: Clock
@@ -101,6 +103,7 @@ class TierHealth:
     ports: int
     left_of_links: Callable[[int, int], Sequence[LinkShare]]
     rebuild_path: Path | None
+    drive_bytes_per_s: float
     _whole_units: int = field(init=False)
     _absent: set[int] = field(default_factory=set, init=False)
     """Drives that are not there."""
@@ -148,7 +151,8 @@ class TierHealth:
     def rebuild(self, drives: Sequence[int], bytes_per_s: float, on_done: Callable[[], None]) -> float:
         """Make the pieces of replaced drives again, at most at this rate; return their bytes.
 
-        Written are all pieces that the drives are to hold, read are the ``data`` pieces that each is made of.
+        Written are all pieces that the drives are to hold, by these drives; read are the ``data`` pieces that each is
+        made of, from all.
         """
         n_bytes = self.tier.used_bytes * self.layout.overhead * len(drives) / self.layout.drives
 
@@ -159,7 +163,8 @@ class TierHealth:
         if self.rebuild_path is None or n_bytes <= 0.0:
             done()
         else:
-            self.network.start(self.rebuild_path, n_bytes, done, bytes_per_s)
+            ceiling = min(bytes_per_s, len(drives) * self.drive_bytes_per_s)
+            self.network.start(self.rebuild_path, n_bytes, done, ceiling)
         return n_bytes
 
     def bring_back(self, runs: Runs) -> int:

@@ -17,7 +17,7 @@ LASTS = st.sampled_from([None, 0.0, 0.5, 3.0, 1000.0])
 
 
 def event(**keys):
-    return st.fixed_dictionaries({"at": TIMES} | {key: value for key, value in keys.items()})
+    return st.fixed_dictionaries({"at": TIMES} | keys)
 
 
 EVENTS = st.one_of(
@@ -35,21 +35,16 @@ EVENTS = st.one_of(
     event(kind=st.just("drain"), replica=st.integers(0, 1)),
     event(kind=st.just("add"), replica=st.just(2), lasts=st.sampled_from([0.0, 4.0])),
 )
+
+
+def row(at_s, head, more, output_tokens):
+    """A prompt that shares its head with others, and its tail with those that have the same head."""
+    tail = range(1000 * head + 100 * more, 1000 * head + 101 * more)
+    return Row(at_s, (head + more + 1) * CHUNK, output_tokens, [*range(1, head + 1), *tail])
+
+
 ROWS = st.lists(
-    st.builds(
-        lambda at, head, more, output: Row(
-            at,
-            (head + more + 1) * CHUNK,
-            output,
-            [*range(1, head + 1), *range(1000 * head + 100 * more, 1000 * head + 101 * more)],
-        ),
-        TIMES,
-        st.integers(0, 8),
-        st.integers(0, 3),
-        st.integers(1, 60),
-    ),
-    min_size=1,
-    max_size=14,
+    st.builds(row, TIMES, st.integers(0, 8), st.integers(0, 3), st.integers(1, 60)), min_size=1, max_size=14
 )
 TIERS = st.fixed_dictionaries(
     {

@@ -169,6 +169,17 @@ def test_a_second_replica_shortens_queues_and_a_lost_one_makes_them_longer() -> 
     assert both["ttft_s"]["p99"] < drained["ttft_s"]["p99"] < one["ttft_s"]["p99"]
 
 
+def test_a_replica_serves_again_when_all_that_kept_it_away_is_over() -> None:
+    rows = [Row(float(i), 64, 1) for i in range(40)]
+    events = [restart(5.0), restart(8.0, lasts=20.0), {"at": 30.0, "kind": "drain", "replica": 1}]
+    _, done = run(events, rows)
+    away = [i for i in range(40) if done["replica"][i] != 0]
+    assert set(range(5, 28)) <= set(away)
+    assert not set(range(31, 40)) & set(away)
+    _, done = run([{"at": 1.5, "kind": "drain", "replica": 0}, restart(5.0)], rows)
+    assert set(done["replica"][2:].tolist()) == {1}
+
+
 # Windows and warm-up --------------------------------------------------------------------------------------------------
 
 
