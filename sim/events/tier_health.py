@@ -115,8 +115,9 @@ class TierHealth:
         self._whole_units = self.tier.capacity_units
 
     def drives_left(self) -> list[int]:
-        """Return the numbers of the drives that are there."""
-        return [drive for drive in range(self.layout.drives) if drive not in self._absent]
+        """Return the numbers of the drives that are there, those that are still being filled last."""
+        there = (drive for drive in range(self.layout.drives) if drive not in self._absent)
+        return sorted(there, key=self._missing.__contains__)
 
     def boxes_left(self) -> list[range]:
         """Return the drives of each box of which any is there."""

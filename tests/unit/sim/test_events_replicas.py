@@ -85,9 +85,9 @@ def test_requests_that_load_or_wait_at_the_front_end_are_lost_too(policy) -> Non
     rows = [
         Row(0.0, 97, 1, PROMPT, replica=0),
         Row(20.0, 97, 1, PROMPT, replica=0),
-        Row(20.5, 64, 1, replica=0),
+        Row(21.5, 64, 1, replica=0),
     ]
-    events = [restart(10.0, lasts=1.0), restart(21.0)]
+    events = [restart(10.0, lasts=1.0), restart(22.0)]
     setup = {"tiers": {"nvme": NVME}, "transfer": transfer, "policy": policy}
     _, done = run(events, rows, engine={"request_latency": 1.0}, **setup)
     assert done["state"].tolist() == ([0, 2, 2] if policy == "fail" else [0, 0, 0])

@@ -164,8 +164,9 @@ def test_a_rebuild_holds_up_loads_and_a_limit_spares_them() -> None:
 def test_a_second_loss_before_the_rebuild_has_ended_takes_chunks() -> None:
     tiers = nvme(layout={"parity": 1})
     twice = [drive(lasts=10.0, rebuild_bandwidth=1e7), drive(61.0)]
-    # The second drive to go is the first that is there: the same one, which was not full yet, so nothing more goes.
-    assert run(twice, tiers=tiers)[0]["events"][1]["lost_bytes"] == 0
+    assert run(twice, tiers=tiers)[0]["events"][1]["lost_bytes"] == N // 4 * CHUNK_BYTES
+    filled = [drive(lasts=10.0), drive(65.0)]
+    assert run(filled, tiers=tiers)[0]["events"][1]["lost_bytes"] == 0
     both = [drive(lasts=100.0), drive(51.0)]
     assert run(both, tiers=tiers)[0]["events"][1]["lost_bytes"] == N // 4 * CHUNK_BYTES
 
