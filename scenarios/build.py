@@ -23,6 +23,7 @@ from scenarios.choices import create
 from scenarios.loader import resolved
 from scenarios.loads import Loads
 from scenarios.schema import Engine, Scenario
+from scenarios.timeline import timeline
 from scenarios.topology import Engines, Geometry, Topology, geometry
 from scenarios.topology.known import known_future, prepare_policies
 from sim.clock import Clock
@@ -180,6 +181,7 @@ def build(scenario: Scenario, assembly: Assembly | None = None, *, link_bin_s: f
     accelerators = [accelerator] if decoding is None else [accelerator, decoding.engines.accelerator]
     caveats = {llm.name: llm.caveats} | {gpu.name: gpu.caveats for gpu in accelerators} | topology.caveats
     loads.warnings.known += [*block_devices_shared(scenario), *_caveat_lines(caveats.items())]
+    events = timeline(scenario, topology, clock, network, cluster)
     return Simulation(
         clock=clock,
         network=network,
@@ -196,6 +198,7 @@ def build(scenario: Scenario, assembly: Assembly | None = None, *, link_bin_s: f
         scenario=resolved(scenario),
         seed=scenario.run.seed,
         warnings=loads.warnings,
+        timeline=events,
     )
 
 

@@ -31,12 +31,24 @@ def check_names(scenario: Scenario) -> Iterator[Problem]:
         path: Path = ["cluster", "decode", "accelerator"]
         yield from _tried(path, partial(load_accelerator, cluster.decode.accelerator, changes))
     yield from _registered_names(scenario)
+    if scenario.events or any(tier.layout is not None for tier in scenario.tiers.values()):
+        yield from _event_problems(scenario)
     for name, tier in scenario.tiers.items():
         if tier.transport is not None:
             yield from _tried(["tiers", name, "transport"], partial(load_link, tier.transport, changes))
         if tier.device is not None:
             problems = list(_tried(["tiers", name, "device"], partial(load_device, tier.device, changes)))
             yield from problems or _device_problems(scenario, name, tier, load_device(tier.device, changes))
+
+
+def _event_problems(scenario: Scenario) -> Iterator[Problem]:
+    # On use: what builds a run is not needed to read a scenario.
+    from scenarios.timeline import event_problems
+
+    try:
+        yield from event_problems(scenario)
+    except InputError:
+        return  # of a device: that is said elsewhere
 
 
 def _figure_problems(scenario: Scenario) -> Iterator[Problem]:

@@ -5,15 +5,16 @@ Keys that need a catalogue or a registry to be judged are checked in `scenarios.
 """
 
 import re
-from typing import Literal
+from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
 from models.catalogue import Changes
 from scenarios.choices import Choice
 from scenarios.economics.spec import Economics
+from scenarios.events import Event
 from scenarios.figure_changes import FigureChange
-from scenarios.quantity import BytesPerS, Part, Seconds, refuse
+from scenarios.quantity import AS_TUPLE, BytesPerS, Part, Seconds, refuse
 from scenarios.run_spec import LinkSpec, Run, Slo
 from scenarios.tier_spec import TierSpec, check_hbm
 from scenarios.workload import Workload
@@ -150,8 +151,9 @@ class Engine(Part):
     )
     kv_load_failure_policy: Literal["fail", "recompute"] = Field(
         default="fail",
-        description="What becomes of a request when KV fails to load (tiers.NAME.load_failure_probability): fail ends "
-        "it with an error, recompute computes what did not arrive. vLLM's names and default.",
+        description="What becomes of a request when KV fails to load (tiers.NAME.load_failure_probability, events): "
+        "fail ends it with an error, recompute computes what did not arrive. vLLM's names and default. Requests of a "
+        "replica that restarts (events) fail too, or go to the router once more.",
     )
     decode_jumps: bool = Field(
         default=True, description="Take decode steps in one jump; false: one at a time, for checks."
@@ -301,6 +303,9 @@ class Scenario(Part):
         "fitted/r1-r2, or the path of a file (.yaml).",
     )
     workload: Workload
+    events: Annotated[tuple[Event, ...], AS_TUPLE] | None = Field(
+        default=None, description="What is lost, restarted, added or drained during the run; null: nothing."
+    )
     slo: Slo | None = None
     economics: Economics | None = Field(
         default=None, description="Terms for money, energy and wear; null: a run says nothing of them."

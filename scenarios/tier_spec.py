@@ -54,6 +54,26 @@ class Watermarks(Part):
         return self
 
 
+class Layout(Part):
+    """How chunks lie on the drives of a tier: ``data`` pieces, and ``parity`` more made of them, each on its own drive.
+
+    Any ``data`` of the pieces make the chunk again. Writes cross the drives once for each piece, and a capacity that
+    follows from the device is smaller by as much.
+    """
+
+    data: int = Field(
+        default=1, ge=1, description="Pieces of a chunk: 1, or as many as there are drives for a stripe (RAID 0)."
+    )
+    parity: int = Field(
+        default=0, ge=0, description="Drives that may be lost: copies beyond the first, or parity, such as 2 of 8 + 2."
+    )
+
+    @property
+    def overhead(self) -> float:
+        """Bytes on drives for each byte of KV."""
+        return (self.data + self.parity) / self.data
+
+
 class TierSpec(Part):
     """One tier. The first is hbm, and takes capacity, eviction, stores and structure only."""
 
@@ -63,6 +83,11 @@ class TierSpec(Part):
     count: int = Field(default=1, ge=1, description="Devices striped together, in each place that the scope says.")
     ports: int | None = Field(default=None, ge=1, description="Network ports in use; null: the device's default.")
     drives: int | None = Field(default=None, ge=1, description="Drives in the box; null: the device's default.")
+    layout: Layout | None = Field(
+        default=None,
+        description="{data: 8, parity: 2}: erasure coding; {parity: 1}: two copies; {data: 4}: a stripe over 4 drives; "
+        "null: each chunk on one drive.",
+    )
     capacity: Bytes | None = Field(
         default=None, gt=0, description="Bytes for KV, of each worker where the scope is worker."
     )

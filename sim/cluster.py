@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from math import nan
 
@@ -12,6 +12,7 @@ from sim.disaggregation import DecodePool
 from sim.engine.front_end import FrontEnd, FrontEndSettings
 from sim.engine.replica import Replica
 from sim.engine.request import Request
+from sim.engine.restarts import started_again
 from sim.policies.base import RoutingPolicy
 from sim.prefix_tree import PrefixTree
 from sim.recording import COMPLETED, FAILED, REJECTED, OccupancyLog, RequestLog
@@ -70,6 +71,7 @@ class Cluster:
         self.engines = [replica for pool in self.pools for replica in pool]
         for place, replica in enumerate(self.engines):
             replica.on_end = partial(self._end, place)
+            replica.on_lost = partial(self._lost, place)
         self.tiers = tiers
         self.log = log
         self._router = router
@@ -77,7 +79,13 @@ class Cluster:
         self._occupancy = occupancy
         self.prefixes = prefixes
         self._priority_of = priority_of
-        self._indexes = range(len(self.replicas))
+        self._serving = self.replicas
+        self._indexes: Collection[int] = range(len(self.replicas))
+        self._withdrawn = [0] * len(self.replicas)
+        self._unrouted: list[Request] = []
+        """Requests that came while no replica served."""
+        self.restarts_fail = True
+        """Whether requests that a restart loses fail; else they are sent once more."""
         self._front_ends = [FrontEnd(clock, front_end) for _ in self.replicas]
         self._next_sample_s = 0.0
         self.submitted = 0
@@ -132,12 +140,45 @@ class Cluster:
             return
         if self.decode is not None and output_tokens:
             request = self.decode.split(request)
-        if replica is None:
-            replica = self._router.choose(request, self.replicas)
-            if replica not in self._indexes:
-                name = type(self._router).__qualname__
-                raise InvariantError(f"router {name}: choose() must return the index of a replica; got {replica!r}")
+        if replica is None or replica not in self._indexes:
+            self._route(request)
+        else:
+            self._send(request, replica)
+
+    def _route(self, request: Request) -> None:
+        if not self._serving:
+            self._unrouted.append(request)
+            return
+        replica = self._router.choose(request, self._serving)
+        if replica not in self._indexes:
+            name = type(self._router).__qualname__
+            raise InvariantError(f"router {name}: choose() must return the index of a replica; got {replica!r}")
         self._send(request, replica)
+
+    def withdraw(self, index: int) -> None:
+        """Send nothing more to a replica; it goes on with what it has. Each withdrawal takes a return of its own."""
+        self._withdrawn[index] += 1
+        self._note_serving()
+
+    def put_back(self, index: int) -> None:
+        """Send requests to a replica again, first of all those that came while there was none."""
+        self._withdrawn[index] -= 1
+        self._note_serving()
+        unrouted, self._unrouted = self._unrouted, []
+        for request in unrouted:
+            self._route(request)
+
+    def _note_serving(self) -> None:
+        self._serving = [replica for replica in self.replicas if not self._withdrawn[replica.index]]
+        self._indexes = [replica.index for replica in self._serving]
+
+    def _lost(self, place: int, request: Request) -> None:
+        """See to a request that a replica has lost as it went down."""
+        if self.restarts_fail:
+            request.failed = True
+            self._fail(place, request)
+        else:
+            self._route(started_again(request))
 
     def _send(self, request: Request, index: int) -> None:
         engine = self.replicas[index]

@@ -13,6 +13,8 @@ from models.errors import InputError
 from sim.books import check_books
 from sim.clock import ARRIVAL, Clock, Wakeup
 from sim.cluster import Cluster
+from sim.events.timeline import Timeline
+from sim.events.windows import event_figures
 from sim.recording import Columns, LinkMeter, OccupancyLog, TokenIntervals, TransferLog
 from sim.results.bottleneck import ReplicaTime, measured_time
 from sim.results.link_use import link_use
@@ -88,6 +90,8 @@ class Simulation:
         Seed of the run, for the result.
     warnings : iterable of str
         Said with the result; read when the run is over.
+    timeline : Timeline or None
+        What happens to the cluster during the run.
     """
 
     clock: Clock
@@ -105,6 +109,7 @@ class Simulation:
     scenario: dict[str, Any]
     seed: int
     warnings: Iterable[str]
+    timeline: Timeline | None = None
     _phase: int = -1
     _began: _Counters | None = None
     _ended: _Counters | None = None
@@ -125,6 +130,8 @@ class Simulation:
         self._set_intervals(TokenIntervals())
         if self.measurement.phase is None:
             self.clock.at(self.measurement.warmup_s, ARRIVAL - 1, lambda _: self._begin_window())
+        if self.timeline is not None:
+            self.timeline.start()
         self._begin_phase(0)
         self.clock.run()
         wall_s = time.perf_counter() - began
@@ -161,6 +168,8 @@ class Simulation:
         if self._phase + 1 < len(self.phases):
             self.network.on_idle = self._quiet
             self._quiet()
+        elif self.timeline is not None:
+            self.timeline.stop()
 
     def _quiet(self) -> None:
         if not self.network.active_flows:
@@ -249,13 +258,16 @@ class Simulation:
             "tiers": self.occupancy.labels(),
             "links": self.meter.labels(),
         }
+        values = summarise(recorded, rule=measurement.rule, slo=measurement.slo or None)
+        if self.timeline is not None:
+            values["events"] = event_figures(self.timeline.happened, requests, measured, measurement.rule)
         provenance = versions() | {"wall_s": wall_s, "events": events}
         return SimulationResult(
             scenario=self.scenario,
             seed=self.seed,
             provenance=provenance,
             columns=columns,
-            summary_values=summarise(recorded, rule=measurement.rule, slo=measurement.slo or None),
+            summary_values=values,
             labels=labels,
             measured=measured_time(pools, [len(pool) for pool in self.cluster.pools], ended.at_s - began.at_s),
         )
@@ -326,7 +338,8 @@ class Simulation:
             )
         if cluster.failed:
             notes.append(
-                f"{cluster.failed} of {cluster.submitted} requests failed with a load (engine.kv_load_failure_policy)"
+                f"{cluster.failed} of {cluster.submitted} requests failed with a load or their replica "
+                "(engine.kv_load_failure_policy)"
             )
         unstaged = sum(r.hierarchy.loads.unstaged_chunks for r in cluster.replicas)
         if unstaged:

@@ -116,6 +116,10 @@ def _print_summary(name: str, summary: Mapping[str, Any]) -> None:
         header = ["link", "read", "written", "busy", "busy mean", "peak"]
         print_table(header, [_link(*item) for item in summary["links"].items()], numbers_from=1)
         sys.stdout.write("\n")
+    if "events" in summary:
+        from scenarios.commands.events import print_events
+
+        print_events(summary["events"])
     print_pairs([("bottleneck", str(summary["bottleneck"]))])
     if "economics" in summary:
         from scenarios.commands.economics import print_economics

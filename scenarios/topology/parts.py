@@ -12,7 +12,7 @@ from models.llm import Llm
 from models.storage import DeviceCost, load_device
 from scenarios.choices import named
 from scenarios.schema import Cluster, DecodePool, Scenario
-from scenarios.tier_spec import Encoding, TierSpec
+from scenarios.tier_spec import Encoding, Layout, TierSpec
 from sim.policies.base import Writes
 from sim.policies.placement import writes_of
 
@@ -90,6 +90,11 @@ class Part:
         if mine is None or its is None:
             return mine is its
         return mine.format == its.format and self.encoded_ratio == other.encoded_ratio
+
+    @property
+    def layout(self) -> Layout:
+        """How chunks lie on its drives."""
+        return self.spec.layout or Layout()
 
     @property
     def is_memory(self) -> bool:

@@ -46,6 +46,8 @@ class Paths:
         limit = self._medium_limit(part, medium, direction, sustained=sustained)
         # Each worker has copies of its own where the scope says so, so replicated KV crosses the bus more than once.
         passes = self._sizes.replication if part.scope == "worker" else 1.0
+        if direction == WRITE:
+            passes *= part.layout.overhead
         hops = [Hop(medium, direction, passes, limit)]
         if part.has_ports:
             hops.append(Hop(self._links.ports(part, replica), direction))
@@ -196,6 +198,12 @@ class Paths:
         block_bytes = sizes.chunk_bytes * sizes.block_tokens // sizes.chunk_tokens
         software = SoftwarePath(in_flight=_DMA, software_s=software_s + self._links.latency_s(hops))
         return Leg(network.path(hops), block_bytes, software, sizes.pieces)
+
+    def rebuild_hops(self, part: Part, replica: int) -> list[Hop]:
+        """Return the hops of a piece that is made again inside a tier: its sources are read, and it is written."""
+        medium = self._links.medium(part, replica)
+        read, written = (self._medium_limit(part, medium, direction, sustained=True) for direction in (READ, WRITE))
+        return [Hop(medium, READ, float(part.layout.data), read), Hop(medium, WRITE, 1.0, written)]
 
     def loading_links(self, part: Part, replica: int) -> set[str]:
         """Return the links that a replica's loads from a tier cross."""

@@ -143,7 +143,9 @@ class Pools:
 
     def _pool(self, part: Part) -> Tier:
         sizes, spec = self._sizes, part.spec
-        capacity = spec.capacity if spec.capacity is not None else part.device.capacity_bytes
+        capacity: float | None = spec.capacity
+        if capacity is None and part.device.capacity_bytes is not None:
+            capacity = part.device.capacity_bytes / part.layout.overhead
         where = f"tiers.{part.name}.capacity"
         if capacity is None:
             raise ScenarioError(where, f"is missing, and the catalogue knows none for {part.device.name}")

@@ -7,11 +7,14 @@ from collections.abc import Callable, Sequence
 from scenarios.choices import create
 from scenarios.schema import Scenario
 from scenarios.tier_spec import TierSpec
+from scenarios.topology.health import health_of
 from scenarios.topology.links import Links
 from scenarios.topology.parts import Engines, Part, Places, parts_of
 from scenarios.topology.paths import Paths
 from scenarios.topology.pools import Pools
 from sim.clock import Clock
+from sim.events.replicas import Memory
+from sim.events.tier_health import LostChunks, TierHealth
 from sim.policies.base import ADMISSION, PLACEMENT, AdmissionPolicy
 from sim.prefix_tree import PrefixTree
 from sim.recording import LinkMeter, TransferLog
@@ -24,6 +27,7 @@ from sim.tiers.tier import Tier
 from sim.tiers.turns import Turns
 from sim.transfers.flows import FlowNetwork
 from sim.transfers.legs import Leg
+from sim.transfers.varying import VaryingNetwork
 
 _Rules = tuple[Callable[[Runs], Runs] | None, Gate | None, SecondTouch | None]
 
@@ -66,6 +70,8 @@ class Topology:
         self._links = Links(scenario, engines, self._places, self._parts, decode)
         self._paths = Paths(scenario.transfer, engines.sizes, self._links, self._parts)
         self._rules: dict[Tier, _Rules] = {}
+        self._damaged = {event.tier for event in scenario.events or () if event.tier is not None}
+        self._lost_chunks: dict[Tier, LostChunks] = {}
         staging = (position for position, part in enumerate(self._parts) if part.is_host_memory)
         self._staging = next(staging, None)
 
@@ -102,7 +108,8 @@ class Topology:
         """Return the network of all links, and what meters it in bins of *bin_s*."""
         links = list(self._links.by_name.values())
         meter = LinkMeter([link.name for link in links], bin_s=bin_s)
-        return FlowNetwork(clock, links, meter), meter
+        make = VaryingNetwork if self._damaged else FlowNetwork
+        return make(clock, links, meter), meter
 
     def pools(self) -> dict[str, list[Tier]]:
         """Return all pools by tier, fastest first."""
@@ -243,7 +250,7 @@ class Topology:
             is_host_memory=part.is_host_memory,
             eviction_s=0.0 if part.is_memory else self._transfer.eviction_software,
             takes_answers=spec.stores == "prompt+output",
-            fault=self._fault(part),
+            fault=self._fault(part, pool),
         )
         # What several replicas share has one memory, that of the first of them.
         if pool not in self._rules:
@@ -251,10 +258,59 @@ class Topology:
         attached.selects, attached.gate, attached.touches = self._rules[pool]
         return attached
 
-    def _fault(self, part: Part) -> LoadFault | None:
+    def _fault(self, part: Part, pool: Tier) -> LoadFault | None:
         """Return what says which reads of a tier fail."""
         probability = part.spec.load_failure_probability
-        return RandomFault(probability, self._seed, part.name) if probability else None
+        at_random = RandomFault(probability, self._seed, part.name) if probability else None
+        if part.name not in self._damaged:
+            return at_random
+        return self._lost_chunks.setdefault(pool, LostChunks(pool, at_random))
+
+    def health(self, clock: Clock, network: FlowNetwork, name: str, instance: int) -> tuple[TierHealth, list[int]]:
+        """Return the parts of a pool that events can take away, and the replicas that use it.
+
+        Raises
+        ------
+        KeyError
+            If no event of the scenario names that tier, or it has no such instance.
+        """
+        part = next(part for part in self._parts if part.name == name)
+        users = self._places.users(part, instance)
+        if not users or not isinstance(network, VaryingNetwork):
+            raise KeyError(name, instance)
+        pool = self._pools.of(part, users[0])
+        health = health_of(
+            part,
+            users[0],
+            clock=clock,
+            network=network,
+            links=self._links,
+            paths=self._paths,
+            tier=pool,
+            faults=self._lost_chunks[pool],
+        )
+        return health, users
+
+    def memory(self, replicas: Sequence[int], *, whole_node: bool) -> list[Memory]:
+        """Return what is lost below HBM when replicas restart: what is in their processes, or in the memory of a node.
+
+        An index in a process is lost with it, whatever it is an index of; other memory that is one replica's alone goes
+        with that one, a node's with the node. Files on drives stay.
+        """
+        lost: dict[Memory, None] = {}
+        for part in self._parts:
+            if part.scope == "shared" and part.spec.index != "process":
+                continue
+            for replica in replicas:
+                pool, views = self._pools.of(part, replica), self._pools.keeps_views(part)
+                of_process = not part.is_page_cache and (
+                    part.spec.index == "process" or (part.is_memory and part.scope in {"worker", "replica"})
+                )
+                if part.is_memory and whole_node:
+                    lost[Memory(pool)] = None
+                elif of_process:
+                    lost[Memory(pool, replica if views else None)] = None
+        return list(lost)
 
     def _prefetch_leg(self, network: FlowNetwork, position: int, replica: int) -> Leg | None:
         """Return how KV gets from a tier into memory ahead, where the scenario lets it."""

@@ -269,6 +269,6 @@ class KvBlocks:
         held, request.held = request.held, []
         units, request.private_units = request.private_units, 0
         if held:
+            hbm.touch(held)  # before they may go: a restart has dropped those that are pinned
             hbm.unpin(held, wake=False)
-            hbm.touch(held)
         hbm.give(units)

@@ -30,6 +30,7 @@ from sim.engine.load_failures import LoadFailures
 from sim.engine.prefetcher import Prefetcher
 from sim.engine.replica_figures import ReplicaFigures
 from sim.engine.request import Request
+from sim.engine.restarts import Restarts
 from sim.engine.scheduler import Scheduler
 from sim.engine.settings import EngineSettings
 from sim.engine.two_ended import TwoEndedLoads
@@ -98,6 +99,8 @@ class Replica(ReplicaFigures):
         self._clock = clock
         self.on_end: Callable[[Request], None] | None = None
         """Called with each request that has ended."""
+        self.on_lost: Callable[[Request], None] | None = None
+        """Called with each request that a restart has lost."""
         prefill_s = partial(
             prefill_time_s, cost, budget=settings.max_num_batched_tokens, window_tokens=settings.window_tokens
         )
@@ -133,6 +136,8 @@ class Replica(ReplicaFigures):
             order=_EDGE + index,
             on_end=self._on_forward_end,
         )
+        self.restarts = Restarts(clock=clock, scheduler=self._scheduler, blocks=self._blocks, hbm=hbm)
+        self.restarts.on_lost = self._on_lost
         self._prefetcher: Prefetcher | None = None
         if type(prefetch) is not NoPrefetch:
             if getattr(prefetch, "only_way", False):
@@ -170,6 +175,10 @@ class Replica(ReplicaFigures):
 
     def enqueue(self, request: Request) -> None:
         """Take an expected request into the waiting queue, once the front end has let it through."""
+        if self.restarts.down:
+            self._scheduler.leave(request)
+            self.restarts.lose(request)
+            return
         if self.settings.receive_interval > 1 and self._batch.n:
             self._unseen.append(request)
         else:
@@ -186,6 +195,9 @@ class Replica(ReplicaFigures):
         if not self._unseen or (self._since_look and self._batch.n):
             return
         self._since_look = 0
+        self._receive_unseen()
+
+    def _receive_unseen(self) -> None:
         unseen, self._unseen = self._unseen, []
         for request in unseen:
             self._receive(request)
@@ -231,6 +243,12 @@ class Replica(ReplicaFigures):
             self.room_wait_s += self._short_requests * (now - self._short_since_s)
         self._short_since_s = inf
         self._failures.end_failed()
+        if self.restarts.is_due:
+            self._jumps.forget()
+            self._receive_unseen()
+            self.restarts.lose_all(self._edge_s)
+            self._state = _IDLE
+            return
         drifts = False
         self._look()
         queued, mixed = len(scheduler.waiting), self.settings.mixed_steps
@@ -285,7 +303,7 @@ class Replica(ReplicaFigures):
 
     def _load_later(self, request: Request, segments: list[Segment]) -> None:
         """Load a request while others run; it joins the step that begins next after that."""
-        began_s = self._clock.now_s
+        began_s, restarts = self._clock.now_s, self.restarts.count
 
         def joins() -> None:
             self._scheduler.loaded.append(request)
@@ -294,7 +312,10 @@ class Replica(ReplicaFigures):
         def loaded(load: Load) -> None:
             if not request.generated:
                 request.load_s += self._clock.now_s - began_s
-            if load.lost is None or self._failures.after_load(request, load):
+            if self.restarts.count > restarts:
+                self._scheduler.leave(request)
+                self.restarts.lose(request)
+            elif load.lost is None or self._failures.after_load(request, load):
                 joins()
             else:
                 self._poke()
@@ -363,6 +384,24 @@ class Replica(ReplicaFigures):
             self._prefetcher.ended(request)
         if self.on_end is not None:
             self.on_end(request)
+
+    def restart(self) -> None:
+        """Go down when the step under way has ended; :meth:`come_back` ends it."""
+        self.restarts.go_down()
+        if self._state == _STALLED:
+            self._resume()
+        else:
+            self._poke()
+
+    def come_back(self) -> None:
+        """Take requests again."""
+        self.restarts.down -= 1
+
+    def _on_lost(self, request: Request) -> None:
+        self.outstanding_requests -= 1
+        self.outstanding_tokens -= request.prompt_tokens
+        if self.on_lost is not None:
+            self.on_lost(request)
 
     def _on_failed(self, request: Request) -> None:
         self.outstanding_requests -= 1

@@ -217,10 +217,7 @@ class Scheduler:
             del self._prefilling[request]
             self.waiting_prefill_tokens -= request.target - request.computed
         else:
-            self._batch.remove(request)
-            request.last_token_at_s = last_step_ended_s
-            if self._batch.tick > request.started_tick:
-                request.note_gap(self._batch.largest_gap_since(request.started_tick))
+            self._stop_decoding(request, last_step_ended_s)
         request.preemptions += 1
         request.comes_over = False
         request.target = request.prompt_tokens + request.generated
@@ -240,6 +237,31 @@ class Scheduler:
         for queue in (self._running, self._prefilling, self.meeting):
             queue.pop(request, None)
         self.work = [part for part in self.work if part[0] is not request]
+        self.leave(request)
+
+    def _stop_decoding(self, request: Request, last_step_ended_s: float) -> None:
+        self._batch.remove(request)
+        request.last_token_at_s = last_step_ended_s
+        if self._batch.tick > request.started_tick:
+            request.note_gap(self._batch.largest_gap_since(request.started_tick))
+
+    def evacuate(self, now_s: float, last_step_ended_s: float) -> list[Request]:
+        """Forget all requests, between two steps, and return them; those that are being loaded are with their loads."""
+        for request in self._running:
+            if request not in self._prefilling:
+                self._stop_decoding(request, last_step_ended_s)
+        for request in self.waiting:
+            if not request.generated:
+                request.queue_s += now_s - request.queued_at_s
+        gone = [*self._running, *self.loaded, *self.waiting]
+        for queue in (self._running, self._prefilling, self.loaded, self.waiting):
+            queue.clear()
+        for request in gone:
+            self.leave(request)
+        return gone
+
+    def leave(self, request: Request) -> None:
+        """Do not count on computing a request any more."""
         self.waiting_prefill_tokens -= request.target - request.computed
 
     def remove(self, request: Request) -> None:

@@ -13,7 +13,7 @@ from sim.recording.tables import Columns, Labels
 COMPLETED: Final = 0
 REJECTED: Final = 1
 FAILED: Final = 2
-"""A load of its KV failed, and the engine does not recompute."""
+"""A load of its KV failed, or its replica went down, and the engine does not recompute."""
 
 _COUNTS: Final = (
     ("request_id", "i8"),

@@ -5,9 +5,11 @@ from __future__ import annotations
 from hashlib import blake2b
 from typing import NamedTuple, Protocol
 
+from sim.runs import Runs
+
 
 class Read(NamedTuple):
-    """A read of a tier whose time is up [s], from which chunk of a prompt on it was, and for whom.
+    """A read of a tier whose time is up [s], from which chunk of a prompt on it was, for whom, and its keys there.
 
     ``attempt`` counts the loads of a request from 1; it is -1 for a prefetch.
     """
@@ -17,6 +19,7 @@ class Read(NamedTuple):
     first_chunk: int
     began_s: float
     ended_s: float
+    keys: Runs = ()
 
 
 class LoadFault(Protocol):

@@ -207,7 +207,8 @@ class Loads:
         def read() -> None:
             nonlocal staged, failed
             if source.fault is not None:
-                failed = source.failed(Read(load.request_id, load.attempt, segment.start, began_s, self._clock.now_s))
+                now_s = self._clock.now_s
+                failed = source.failed(Read(load.request_id, load.attempt, segment.start, began_s, now_s, keys))
                 if failed:
                     copied()
                     return

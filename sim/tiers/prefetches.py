@@ -154,7 +154,7 @@ class Prefetches:
         def read() -> None:
             now_s = self._clock.now_s
             self._log.append(READ, source.tier.index, self._replica, request_id, n_bytes, began_s, now_s)
-            if source.failed(Read(request_id, -1, start, began_s, now_s)):
+            if source.failed(Read(request_id, -1, start, began_s, now_s, keys)):
                 self._end(memory, source, wanted, under_way)
                 return
             if source.page_cache is not None:

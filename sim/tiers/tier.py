@@ -48,14 +48,15 @@ class Tier:
     """
 
     __slots__ = (
-        "_doomed",
         "_evict_from_policy",
+        "_largest_units",
         "_leaving_units",
         "_miss",
         "_parent_of",
         "_waiters",
         "arrived_chunks",
         "capacity_units",
+        "doomed",
         "dropped_chunks",
         "evicted_chunks",
         "evicts",
@@ -99,7 +100,7 @@ class Tier:
     ) -> None:
         self.name = name
         self.index = index
-        self.capacity_units = capacity_units
+        self.capacity_units = self._largest_units = capacity_units
         self.units_per_chunk = units_per_chunk
         self.unit_bytes = unit_bytes
         self.policy = policy
@@ -110,7 +111,8 @@ class Tier:
         self.ready = RunSet()
         self.pending = RunSet()
         self.pinned = RunCounts()
-        self._doomed = RunSet()
+        self.doomed = RunSet()
+        """Chunks that go with their last pin, or as soon as they have arrived: their owner has dropped them."""
         self.used_units = 0
         self.peak_units = 0
         self._leaving_units = 0
@@ -303,11 +305,19 @@ class Tier:
         for run in runs:
             self.pending.remove(run)
         self.write_bytes += self._admit(runs) * self.chunk_bytes
+        self._drop_doomed(runs)
+
+    def bring_back(self, runs: Runs) -> int:
+        """Make chunks resident that are there already, as far as there is free room; return how many."""
+        back = cut(self.missing(runs), 0, max(self.free_units, 0) // self.units_per_chunk)
+        return self._admit(back) if back and self.take(count(back) * self.units_per_chunk) else 0
 
     def cancel(self, runs: Runs) -> None:
         """Give up reserved chunks that will not become resident."""
         for run in runs:
             self.pending.remove(run)
+            if self.doomed:
+                self.doomed.discard(run)
         self.give(count(runs) * self.units_per_chunk)
 
     def adopt(self, runs: Runs) -> list[range]:
@@ -353,9 +363,9 @@ class Tier:
                 free = self.pinned.absent(here)
                 going += free
                 if free != [here]:
-                    self._doomed.add(here)
+                    self.doomed.add(here)
         for run in going:
-            self._doomed.discard(run)
+            self.doomed.discard(run)
         if not going:
             return
         self.dropped_chunks += self._remove(going, self.policy.remove)
@@ -364,12 +374,27 @@ class Tier:
 
     def _drop_doomed(self, runs: Runs) -> None:
         """Remove those chunks, no longer pinned, that their owner dropped meanwhile."""
-        if self._doomed:
-            self.drop([part for run in runs for part in self._doomed.present(run)])
+        if self.doomed:
+            self.drop([part for run in runs for part in self.doomed.present(run)])
 
     def clear(self) -> None:
         """Drop everything."""
         self.drop(list(self.ready.runs()))
+
+    def lose(self, runs: Runs) -> None:
+        """Drop chunks, those on their way here too: they go when they arrive."""
+        for run in runs:
+            for part in self.pending.present(run):
+                self.doomed.add(part)
+        self.drop(runs)
+
+    def resize(self, units: int) -> None:
+        """Change the capacity; what does not fit any more is evicted, as far as pins let it."""
+        self.capacity_units = units
+        self._largest_units = max(units, self._largest_units)
+        self.make_free(0)
+        if self._waiters:
+            self._wake_waiters()
 
     def check(self, private_units: int = 0) -> None:
         """Check the ledger once all transfers have ended.
@@ -394,8 +419,8 @@ class Tier:
             problems.append(f"{self.storing_chunks} chunks are still being stored")
         if self.in_transit or self._waiters:
             problems.append(f"{self.in_transit} transfers are under way and {len(self._waiters)} callers wait")
-        if self.peak_units > self.capacity_units:
-            problems.append(f"{self.peak_units} of {self.capacity_units} units were taken")
+        if self.peak_units > self._largest_units:
+            problems.append(f"{self.peak_units} of {self._largest_units} units were taken")
         if problems:
             message = f"tier {self.name}: the ledger does not balance: " + "; ".join(problems)
             raise InvariantError(message)

@@ -24,12 +24,21 @@ class WatermarkedTier(Tier):
         As :class:`sim.tiers.tier.Tier` takes it.
     """
 
-    __slots__ = ("_high_units", "_low_units")
+    __slots__ = ("_high", "_high_units", "_low", "_low_units")
 
     def __init__(self, *, high: float, low: float, **pool: Any) -> None:
         super().__init__(**pool)
-        self._high_units = high * self.capacity_units
-        self._low_units = int(low * self.capacity_units)
+        self._high, self._low = high, low
+        self._mark()
+
+    def _mark(self) -> None:
+        self._high_units = self._high * self.capacity_units
+        self._low_units = int(self._low * self.capacity_units)
+
+    def resize(self, units: int) -> None:
+        """Change the capacity, and with it the marks."""
+        super().resize(units)
+        self._mark()
 
     def arrive(self, runs: Runs) -> None:
         """Make reserved chunks resident; above the high mark, others go."""

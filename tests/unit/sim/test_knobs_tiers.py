@@ -77,6 +77,10 @@ def written(name: str) -> Figure:
     return lambda s: float(s["tiers"][name]["write_bytes"])
 
 
+def link_written(name: str) -> Figure:
+    return lambda s: float(s["links"][name]["write_bytes"])
+
+
 def read(name: str) -> Figure:
     return lambda s: float(s["tiers"][name]["read_bytes"])
 
@@ -140,6 +144,7 @@ KNOBS = [
     Knob("tiers.hbm.capacity", ("3 GB", "9 GB"), hits("hbm"), rises=True),
     Knob("tiers.fabric.ports", (1, 2), ttft, rises=False, more="tiers.fabric.drives=24", last=FABRIC),
     Knob("tiers.fabric.drives", (1, 4), ttft, rises=False, more="tiers.fabric.ports=4", last=FABRIC),
+    Knob("tiers.nvme.layout.parity", (0, 1), link_written("nvme"), rises=True, more="tiers.nvme.count=2"),
     Knob("tiers.nvme.eviction", ("lru", "mru_for_knobs:Mru"), hits("nvme"), rises=True, more="tiers.nvme.capacity=5GB"),
     Knob("tiers.nvme.placement", ("none", "write-through"), hits("nvme"), rises=True),
     Knob(

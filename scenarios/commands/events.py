@@ -1,0 +1,50 @@
+"""The events of a run, printed."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from models.units import format_bytes, format_seconds
+from scenarios.commands.tables import print_table
+
+
+def print_events(events: Sequence[Mapping[str, Any]]) -> None:
+    """Print what happened, what it cost, and TTFT and hits before, during and after it."""
+    header = ["event", "at", "what it did", "warm after", "TTFT p50 / p99 before", "during", "after", "hits"]
+    print_table(header, [_row(event) for event in events], numbers_from=3)
+    sys.stdout.write("\n")
+
+
+def _row(event: Mapping[str, Any]) -> list[str]:
+    windows = [event["windows"][name] for name in ("before", "during", "after")]
+    latencies = [f"{_seconds(part['ttft_s']['p50'])} / {_seconds(part['ttft_s']['p99'])}" for part in windows]
+    hits = " > ".join(_share(part["hit_ratio_tokens"]) for part in windows)
+    name, done = f"{event['kind']}, {event['target']}", ", ".join(_effects(event)) or "-"
+    return [name, _seconds(event["at_s"]), done, _seconds(event["warmup_s"]), *latencies, hits]
+
+
+def _effects(event: Mapping[str, Any]) -> Iterator[str]:
+    for key, words in (("lost_bytes", "lost"), ("unreachable_bytes", "out of reach")):
+        if event.get(key):
+            yield f"{format_bytes(event[key])} {words}"
+    if event.get("rebuild_s") is not None:
+        yield f"rebuilt in {format_seconds(event['rebuild_s'])}"
+    for key, words in (
+        ("failed_loads", "loads failed"),
+        ("requests_in_hand", "requests in hand"),
+        ("served_requests", "requests served"),
+    ):
+        if event.get(key):
+            yield f"{event[key]:,} {words}"
+    if "drained_s" in event:
+        yield f"drained in {format_seconds(event['drained_s'])}"
+
+
+def _seconds(value: float | None) -> str:
+    return "-" if value is None else format_seconds(value)
+
+
+def _share(value: float | None) -> str:
+    return "-" if value is None else f"{value:.0%}"
