@@ -13,6 +13,7 @@ from models.catalogue import Changes
 from scenarios.choices import Choice
 from scenarios.economics.spec import Economics
 from scenarios.figure_changes import FigureChange
+from scenarios.neighbours import Neighbour, check_neighbours
 from scenarios.quantity import BytesPerS, Part, Seconds, refuse
 from scenarios.run_spec import LinkSpec, Run, Slo
 from scenarios.tier_spec import TierSpec, check_hbm
@@ -290,6 +291,9 @@ class Scenario(Part):
         "fitted/r1-r2, or the path of a file (.yaml).",
     )
     workload: Workload
+    neighbours: dict[str, Neighbour] = Field(
+        default_factory=dict, description="Traffic of others on the tiers' devices and links, by name."
+    )
     slo: Slo | None = None
     economics: Economics | None = Field(
         default=None, description="Terms for money, energy and wear; null: a run says nothing of them."
@@ -318,6 +322,7 @@ class Scenario(Part):
         self._check_tiers()
         self._check_phases()
         self._check_answers()
+        check_neighbours(self.neighbours, self.tiers, [phase.name for phase in self.workload.phases or ()])
         return self
 
     def _check_tiers(self) -> None:

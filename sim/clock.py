@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from heapq import heappush
+from heapq import heapify, heappush
 from typing import Final
 
 import simpy
@@ -53,6 +53,11 @@ class Clock(simpy.Environment):
         event = Wakeup(self, callback)
         heappush(self._queue, (when_s, order, next(self._eid), event))  # type: ignore[misc]  # orders beyond SimPy's two
         return event
+
+    def forget(self, event: Wakeup) -> None:
+        """Do not wake up for an event that is still to come; a search through all of them, so not for often."""
+        self._queue.remove(next(entry for entry in self._queue if entry[3] is event))
+        heapify(self._queue)
 
     @property
     def now_s(self) -> float:
