@@ -17,7 +17,8 @@ from sim.transfers.flows import FlowNetwork
 from sim.transfers.max_min import Path
 
 _PIECE_S: Final = 1.0
-"""A piece is what a source moves in this time when nothing is in its way [s]; rates do not depend on it."""
+"""A piece is what a source moves in this time when nothing is in its way [s]. Rates do not depend on it; it bounds what
+goes on after a source has stopped."""
 
 
 class Bursts(NamedTuple):

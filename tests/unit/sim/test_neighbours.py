@@ -107,6 +107,16 @@ def test_a_burst_prolongs_a_load_by_the_time_that_its_bytes_take() -> None:
     assert done["moved_bytes"] == pytest.approx(20 * GB, rel=1e-9)
 
 
+@pytest.mark.parametrize("piece_s", [0.03, 0.7, 50.0])
+def test_it_does_not_matter_how_large_its_pieces_are(monkeypatch: pytest.MonkeyPatch, piece_s: float) -> None:
+    monkeypatch.setattr("sim.transfers.neighbours._PIECE_S", piece_s)
+    test_a_burst_prolongs_a_load_by_the_time_that_its_bytes_take()
+    bench = Bench(Demand(rate_bytes_per_s=RATE, share=3.0))
+    bench.load(1.0, "load", 10 * GB)
+    bench.run(until_s=9.0)
+    assert bench.ended_s == {"load": pytest.approx(5.0, rel=1e-9)}
+
+
 def test_bursts_come_again_until_they_stop() -> None:
     bench = Bench(Demand(rate_bytes_per_s=5 * GB, bursts=Bursts(20 * GB, 10.0), start_s=1.0, stop_s=31.0))
     done = bench.run(until_s=50.0)
