@@ -194,6 +194,7 @@ def build(scenario: Scenario, assembly: Assembly | None = None, *, link_bin_s: f
         process_tiers=topology.process_tiers(),
         loading_links=topology.loading_links(),
         handover_links=topology.handover_links(),
+        neighbours=topology.neighbours(clock, network, [phase.name for phase in phases]),
         measurement=_measurement(scenario, phases),
         scenario=resolved(scenario),
         seed=scenario.run.seed,

@@ -14,6 +14,7 @@ from scenarios.choices import Choice
 from scenarios.economics.spec import Economics
 from scenarios.events import Event
 from scenarios.figure_changes import FigureChange
+from scenarios.neighbours import Neighbour, check_neighbours
 from scenarios.quantity import AS_TUPLE, BytesPerS, Part, Seconds, refuse
 from scenarios.run_spec import LinkSpec, Run, Slo
 from scenarios.tier_spec import TierSpec, check_hbm
@@ -306,6 +307,9 @@ class Scenario(Part):
     events: Annotated[tuple[Event, ...], AS_TUPLE] | None = Field(
         default=None, description="What is lost, restarted, added or drained during the run; null: nothing."
     )
+    neighbours: dict[str, Neighbour] = Field(
+        default_factory=dict, description="Traffic of others on the tiers' devices and links, by name."
+    )
     slo: Slo | None = None
     economics: Economics | None = Field(
         default=None, description="Terms for money, energy and wear; null: a run says nothing of them."
@@ -334,6 +338,7 @@ class Scenario(Part):
         self._check_tiers()
         self._check_phases()
         self._check_answers()
+        check_neighbours(self.neighbours, self.tiers, [phase.name for phase in self.workload.phases or ()])
         return self
 
     def _check_tiers(self) -> None:

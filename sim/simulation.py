@@ -23,6 +23,7 @@ from sim.results.result import SimulationResult, versions
 from sim.results.summary import Recorded, measured_mask, measured_window, summarise
 from sim.tiers.orphans import orphaned_chunks
 from sim.transfers.flows import FlowNetwork
+from sim.transfers.neighbours import Count, Neighbours
 from sim.workload.phases import Phase
 
 Progress = Callable[[float | None, int], None]
@@ -64,6 +65,9 @@ class _Counters:
     spent_s: list[tuple[float, float, float]]
     """By pool of engines: compute, stalls for loads, and waits for room."""
     tiers: dict[str, dict[str, float]]
+    neighbours: list[Count]
+    neighbour_bytes: list[list[float]]
+    """Their part of ``link_bytes``."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -92,6 +96,8 @@ class Simulation:
         Said with the result; read when the run is over.
     timeline : Timeline or None
         What happens to the cluster during the run.
+    neighbours : Neighbours
+        The traffic of others.
     """
 
     clock: Clock
@@ -109,6 +115,7 @@ class Simulation:
     scenario: dict[str, Any]
     seed: int
     warnings: Iterable[str]
+    neighbours: Neighbours
     timeline: Timeline | None = None
     _phase: int = -1
     _began: _Counters | None = None
@@ -158,6 +165,7 @@ class Simulation:
                 tier.clear()
         if self.measurement.phase == index:
             self._begin_window()
+        self.neighbours.begin(index)
         phase.driver.start(self.cluster, index, self._phase_done)
 
     def _phase_done(self) -> None:
@@ -165,7 +173,9 @@ class Simulation:
         if self._phase == self.measurement.phase:
             self._ended = self._counters()
             self._set_intervals(TokenIntervals())
-        if self._phase + 1 < len(self.phases):
+        is_last = self._phase + 1 == len(self.phases)
+        self.neighbours.end(self._phase, last=is_last)
+        if not is_last:
             self.network.on_idle = self._quiet
             self._quiet()
         elif self.timeline is not None:
@@ -203,10 +213,11 @@ class Simulation:
             }
             for name, pools in self.cluster.tiers.items()
         }
+        moved_bytes = self.network.moved_until_now()
         return _Counters(
             self.clock.now_s,
             self.network.busy_until_now(),
-            self.network.link_bytes_until_now(),
+            self.network.over_links(moved_bytes),
             [
                 (
                     sum(r.compute_s for r in replicas),
@@ -216,6 +227,8 @@ class Simulation:
                 for replicas in self.cluster.pools
             ],
             tiers,
+            self.neighbours.counts(moved_bytes),
+            self.neighbours.link_bytes(moved_bytes),
         )
 
     # The result ------------------------------------------------------------------------------------------------------
@@ -245,6 +258,7 @@ class Simulation:
             wall_s=wall_s,
             events=events,
             warnings=[*self.warnings, *self._notes(requests)],
+            neighbours=self.neighbours.figures(began.neighbours, ended.neighbours, ended.at_s - began.at_s),
         )
         columns = {
             "requests": requests,
@@ -288,6 +302,7 @@ class Simulation:
         self, began: _Counters, ended: _Counters, from_s: float, to_s: float
     ) -> dict[str, dict[str, float | None]]:
         moved_bytes = np.subtract(ended.link_bytes, began.link_bytes).tolist()
+        of_neighbours = np.subtract(ended.neighbour_bytes, began.neighbour_bytes).tolist()
         return {
             link.name: link_use(
                 self.meter,
@@ -297,6 +312,7 @@ class Simulation:
                 busy_s=ended.busy_s[index] - began.busy_s[index],
                 from_s=from_s,
                 to_s=max(to_s, ended.at_s) if self.measurement.phase is None else to_s,
+                neighbour_bytes=of_neighbours[index] if self.neighbours else None,
             )
             for index, link in enumerate(self.network.links)
         }

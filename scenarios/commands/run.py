@@ -112,14 +112,19 @@ def _print_summary(name: str, summary: Mapping[str, Any]) -> None:
     header = ["tier", "hit tokens", "read", "written", "evicted", "peak used", "capacity"]
     print_table(header, [_tier(*item) for item in summary["tiers"].items()], numbers_from=1)
     sys.stdout.write("\n")
+    neighbours = summary.get("neighbours", {})
     if summary["links"]:
-        header = ["link", "read", "written", "busy", "busy mean", "peak"]
+        header = ["link", "read", "written", *(["others'"] if neighbours else []), "busy", "busy mean", "peak"]
         print_table(header, [_link(*item) for item in summary["links"].items()], numbers_from=1)
         sys.stdout.write("\n")
     if "events" in summary:
         from scenarios.commands.events import print_events
 
         print_events(summary["events"])
+    if neighbours:
+        header = ["neighbour", "asked for", "moved", "mean rate", "bursts ended", "mean burst", "longest", "over"]
+        print_table(header, [_neighbour(*item) for item in neighbours.items()], numbers_from=1)
+        sys.stdout.write("\n")
     print_pairs([("bottleneck", str(summary["bottleneck"]))])
     if "economics" in summary:
         from scenarios.commands.economics import print_economics
@@ -176,8 +181,19 @@ def _tier(name: str, figures: Mapping[str, Any]) -> list[str]:
 
 def _link(name: str, figures: Mapping[str, Any]) -> list[str]:
     sizes = [format_bytes(figures[key]) for key in ("read_bytes", "write_bytes")]
+    if "neighbour_read_bytes" in figures:
+        sizes.append(format_bytes(figures["neighbour_read_bytes"] + figures["neighbour_write_bytes"]))
     rates = [_rate(figures[key]) for key in ("busy_mean_bytes_per_s", "peak_bytes_per_s")]
     return [name, *sizes, _share(figures["busy_fraction"]), *rates]
+
+
+def _neighbour(name: str, figures: Mapping[str, Any]) -> list[str]:
+    bursts = figures.get("bursts")
+    ended = (
+        ["-"] * 3 if bursts is None else [f"{bursts['ended']:,}", *(_seconds(bursts[k]) for k in ("mean_s", "max_s"))]
+    )
+    sizes = [format_bytes(figures[key]) for key in ("asked_bytes", "moved_bytes")]
+    return [name, *sizes, _rate(figures["mean_bytes_per_s"]), *ended, ", ".join(figures["links"])]
 
 
 def _seconds(value: float | None) -> str:

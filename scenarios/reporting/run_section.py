@@ -140,7 +140,7 @@ def _latencies(summary: Mapping[str, Any]) -> Table:
 
 
 def tables(summary: Mapping[str, Any]) -> Iterator[Table]:
-    """Yield the tables of tiers and of links of a run's summary."""
+    """Yield the tables of tiers, of links and of others' traffic of a run's summary."""
     prompt_tokens = _prompt_tokens(summary)
     sizes = ("read_bytes", "write_bytes", "evicted_bytes", "peak_used_bytes", "capacity_bytes")
     rows = []
@@ -153,19 +153,36 @@ def tables(summary: Mapping[str, Any]) -> Iterator[Table]:
     if not summary["links"]:
         return
     rates = ("busy_mean_bytes_per_s", "peak_bytes_per_s")
+    neighbours = summary.get("neighbours", {})
     rows = [
         [
             name,
             size(link["read_bytes"]),
             size(link["write_bytes"]),
+            *([size(link["neighbour_read_bytes"] + link["neighbour_write_bytes"])] if neighbours else []),
             share(link["busy_fraction"]),
             share(link["busy_utilisation"]),
             *(rate(link[key]) for key in rates),
         ]
         for name, link in summary["links"].items()
     ]
-    header = ["link", "read", "written", "time busy", "full while busy", "busy mean", "peak"]
+    others = ["of it others'"] if neighbours else []
+    header = ["link", "read", "written", *others, "time busy", "full while busy", "busy mean", "peak"]
     yield Table(caption="Links", header=header, rows=rows, numbers_from=1)
+    if neighbours:
+        yield _neighbours(neighbours)
+
+
+def _neighbours(neighbours: Mapping[str, Any]) -> Table:
+    rows = []
+    for name, found in neighbours.items():
+        bursts = found.get("bursts", {"ended": None, "mean_s": None, "max_s": None})
+        ended = "-" if bursts["ended"] is None else f"{bursts['ended']:,}"
+        sizes = [size(found[key]) for key in ("asked_bytes", "moved_bytes")]
+        took = [seconds(bursts[key]) for key in ("mean_s", "max_s")]
+        rows.append([name, *sizes, rate(found["mean_bytes_per_s"]), ended, *took])
+    header = ["neighbour", "asked for", "moved", "mean rate", "bursts ended", "mean burst", "longest burst"]
+    return Table(caption="Traffic of others", header=header, rows=rows, numbers_from=1)
 
 
 def _prompt_tokens(summary: Mapping[str, Any]) -> float | None:

@@ -20,7 +20,7 @@ class Links:
     """All links by name, and what each replica calls them.
 
     ``delivered`` is the share of each link's nominal rate that its rates are; ``nominal`` has nominal rate [B/s] and
-    latency [s] of reads under each key that a scenario may override.
+    latency [s] of reads under each key that a scenario may override, ``called`` the names of the links that it means.
 
     Parameters
     ----------
@@ -54,6 +54,7 @@ class Links:
         self.by_name: dict[str, Link] = {}
         self.delivered: dict[str, float] = {}
         self.nominal: dict[str, tuple[float, float]] = {}
+        self.called: dict[str, dict[str, None]] = {}
         self._latency_s: dict[str, tuple[float, float]] = {}
         self.caveats: dict[str, tuple[str, ...]] = {}
         for replica in range(places.replicas):
@@ -239,9 +240,14 @@ class Links:
         self._latency_s[link.name] = read_latency_s, write_latency_s
         for key in (family, link.name):
             self.nominal.setdefault(key, (link.read_bytes_per_s / delivered, read_latency_s))
+            self.called.setdefault(key, {})[link.name] = None
 
     def _refuse_unused_overrides(self) -> None:
         unused = set(self._scenario.links) - self._used_overrides
         if unused:
-            families = ", ".join(sorted({name.split(".")[0] for name in self.by_name} | set(self.by_name)))
-            raise ScenarioError(f"links.{min(unused)}", f"no such link here; allowed: {families}")
+            raise ScenarioError(f"links.{min(unused)}", self.no_such_link())
+
+    def no_such_link(self) -> str:
+        """Return what to say of a name that no link has."""
+        families = sorted({name.split(".")[0] for name in self.by_name} | set(self.by_name))
+        return f"no such link here; allowed: {', '.join(families)}"

@@ -55,15 +55,24 @@ class Paths:
             hops.extend(Hop(link, direction) for link in self._links.network(replica))
         return hops
 
-    def _medium_limit(self, part: Part, medium: str, direction: int, *, sustained: bool) -> float:
-        """Return what all I/Os of this size get together [B/s]: the link's rate, or less by IOPS or a full buffer."""
+    def outside_hops(self, part: Part, replica: int, direction: int, io_bytes: float) -> list[Hop]:
+        """Return the hops of others' I/Os of that size to the device that a replica uses: its medium, and its ports."""
+        medium = self._links.medium(part, replica)
+        limit = self._medium_limit(part, medium, direction, sustained=True, io_bytes=io_bytes)
+        ports = [Hop(self._links.ports(part, replica), direction)] if part.has_ports else []
+        return [Hop(medium, direction, 1.0, limit), *ports]
+
+    def _medium_limit(
+        self, part: Part, medium: str, direction: int, *, sustained: bool, io_bytes: float | None = None
+    ) -> float:
+        """Return what all I/Os of a size get together [B/s]: the link's rate, or less by IOPS or a full buffer."""
         link = self._links.by_name[medium]
         # The link's rates: they may be the scenario's own.
         device = replace(part.device, read_bytes_per_s=link.read_bytes_per_s, write_bytes_per_s=link.write_bytes_per_s)
-        piece_bytes = self.piece_bytes(part)
+        io_bytes = self.piece_bytes(part) if io_bytes is None else io_bytes
         if direction == READ:
-            return device.read_limit_bytes_per_s(piece_bytes)
-        return device.write_limit_bytes_per_s(piece_bytes, sustained=sustained)
+            return device.read_limit_bytes_per_s(io_bytes)
+        return device.write_limit_bytes_per_s(io_bytes, sustained=sustained)
 
     def piece_bytes(self, part: Part) -> float:
         """Return the size of one I/O to a tier's medium [B]."""

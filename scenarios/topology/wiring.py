@@ -9,6 +9,7 @@ from scenarios.schema import Scenario
 from scenarios.tier_spec import TierSpec
 from scenarios.topology.health import health_of
 from scenarios.topology.links import Links
+from scenarios.topology.neighbours import neighbours_of
 from scenarios.topology.parts import Engines, Part, Places, parts_of
 from scenarios.topology.paths import Paths
 from scenarios.topology.pools import Pools
@@ -27,6 +28,7 @@ from sim.tiers.tier import Tier
 from sim.tiers.turns import Turns
 from sim.transfers.flows import FlowNetwork
 from sim.transfers.legs import Leg
+from sim.transfers.neighbours import Neighbours
 from sim.transfers.varying import VaryingNetwork
 
 _Rules = tuple[Callable[[Runs], Runs] | None, Gate | None, SecondTouch | None]
@@ -60,6 +62,7 @@ class Topology:
         decode: Engines | None = None,
     ) -> None:
         self._transfer = scenario.transfer
+        self._neighbours = scenario.neighbours
         self._seed = scenario.run.seed
         self._sizes = engines.sizes
         self._decode = decode
@@ -144,6 +147,19 @@ class Topology:
         places = self._places
         pairs = ((source, target) for source in range(places.replicas) for target in places.decoding)
         return sorted({hop.link for pair in pairs for hop in self._links.between(*pair, 1.0)})
+
+    def neighbours(self, clock: Clock, network: FlowNetwork, phases: Sequence[str]) -> Neighbours:
+        """Return the traffic of others; raises ScenarioError if it is for a link that is not there."""
+        return neighbours_of(
+            self._neighbours,
+            parts=self._parts,
+            replicas=range(self._places.replicas),
+            links=self._links,
+            paths=self._paths,
+            clock=clock,
+            network=network,
+            phases=phases,
+        )
 
     def hierarchies(self, clock: Clock, network: FlowNetwork, log: TransferLog) -> list[KvHierarchy]:
         """Return what each replica sees of the tiers below HBM, write-backs wired up."""

@@ -130,4 +130,13 @@ def _most_used(names: Sequence[str], links: Mapping[str, Mapping[str, Any]]) -> 
     capacity = link[f"{direction}_capacity_bytes_per_s"] or 0.0
     rate = (link[f"{direction}_utilisation"] or 0.0) * capacity
     busy = 100 * (link["busy_fraction"] or 0.0)
-    return f"{name} link ({direction}, busy {busy:.0f} %, {rate / 1e9:.1f} of {capacity / 1e9:.1f} GB/s)"
+    carried = f"{rate / 1e9:.1f} of {capacity / 1e9:.1f} GB/s{_of_neighbours(link)}"
+    return f"{name} link ({direction}, busy {busy:.0f} %, {carried})"
+
+
+def _of_neighbours(link: Mapping[str, Any]) -> str:
+    """Say how much of what went over a link was traffic of others, where there was any."""
+    others, moved = (
+        sum(link.get(f"{prefix}{way}_bytes", 0.0) for way in ("read", "write")) for prefix in ("neighbour_", "")
+    )
+    return f", {100 * others / moved:.0f} % of its bytes others'" if others else ""

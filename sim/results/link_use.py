@@ -26,6 +26,7 @@ def link_use(
     busy_s: float,
     from_s: float,
     to_s: float,
+    neighbour_bytes: Sequence[float] | None = None,
 ) -> dict[str, float | None]:
     """Return one entry of the ``links`` part of a summary; None where the link was never busy.
 
@@ -40,6 +41,8 @@ def link_use(
         Time in which at least one flow was on the link, within the measured time [s].
     from_s, to_s : float
         The measured time [s]. Bins that it cuts count among the busy ones.
+    neighbour_bytes : sequence of float or None
+        The part of *moved_bytes* that is traffic of others; None: there is nobody else, and nothing is said of it.
 
     Notes
     -----
@@ -69,9 +72,13 @@ def link_use(
         joined_work_s = sum(work_s)
         joined = max(joined_work_s * per_s, _busy_mean(shares, _BUSY_ABOVE_SHARE) or 0.0)
     span_s = to_s - from_s
+    others = {}
+    if neighbour_bytes is not None:
+        others = {"neighbour_read_bytes": neighbour_bytes[READ], "neighbour_write_bytes": neighbour_bytes[WRITE]}
     return {
         "read_bytes": read_bytes,
         "write_bytes": write_bytes,
+        **others,
         "busy_fraction": min(busy_s / span_s, 1.0) if span_s > 0.0 else 0.0,
         "peak_bytes_per_s": float((read + write).max(initial=0.0)),
         "read_p99_bytes_per_s": _p99(read),

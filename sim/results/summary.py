@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 import numpy as np
@@ -76,6 +76,8 @@ class Recorded:
         Wall time of the simulation [s] and events of its clock; requests per wall second count all requests.
     warnings : sequence of str
         Shown as they are.
+    neighbours : mapping
+        By neighbour, what it asked for and moved; empty: there are none.
     """
 
     requests: Columns
@@ -90,6 +92,7 @@ class Recorded:
     decode_time: ReplicaTime | None = None
     handover_links: Sequence[str] = ()
     warnings: Sequence[str] = ()
+    neighbours: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
 
 def summarise(
@@ -153,6 +156,8 @@ def summarise(
         "engine": _engine(run),
         "percentile_rule": rule,
     }
+    if run.neighbours:
+        summary["neighbours"] = {name: dict(figures) for name, figures in run.neighbours.items()}
     if "handover_s" in done:
         summary["handover"] = _handover(done, rule)
     if slo is not None:

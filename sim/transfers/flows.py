@@ -112,24 +112,25 @@ class FlowNetwork:
 
     @property
     def active_flows(self) -> int:
-        """How many flows are under way."""
-        return sum(cls.n for cls in self._active)
+        """How many flows are under way, those of others (``Path.is_background``) aside."""
+        return sum(cls.n for cls in self._active if not cls.path.is_background)
 
     @property
     def link_bytes(self) -> list[list[float]]:
         """Bytes that all flows so far take over each link, by direction; each counts as often as it crosses."""
-        return self._over_links({path: path.started_bytes for path in self._paths})
+        return self.over_links({path: path.started_bytes for path in self._paths})
 
-    def link_bytes_until_now(self) -> list[list[float]]:
-        """Return the same for what has moved by now [B]."""
+    def moved_until_now(self) -> dict[Path, float]:
+        """Return what the flows of each path have moved by now [B]."""
         now = self._clock.now_s
         moved = {path: path.started_bytes for path in self._paths}
         for cls in self._active:
             served = cls.served + cls.rate * (now - cls.at_s)
             moved[cls.path] -= sum(max(0.0, end - served) for end, _, _ in cls.ends)
-        return self._over_links(moved)
+        return moved
 
-    def _over_links(self, path_bytes: Mapping[Path, float]) -> list[list[float]]:
+    def over_links(self, path_bytes: Mapping[Path, float]) -> list[list[float]]:
+        """Return what bytes on these paths come to over each link, by direction [B]."""
         totals = [[0.0, 0.0] for _ in self.links]
         for path, n_bytes in path_bytes.items():
             for i, direction, passes in path.links:
@@ -312,7 +313,7 @@ class FlowNetwork:
             self._end_flows(cls, now, done)
         for on_done in done:
             on_done()
-        if not self._active and self.on_idle is not None:
+        if self.on_idle is not None and not self.active_flows:
             self.on_idle()
         if deferred:
             return

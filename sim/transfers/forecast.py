@@ -21,9 +21,9 @@ def expected_s(
     """Return how long ``n_bytes`` would take from now on if nothing else began after them [s].
 
     ``beside`` are flows (path, bytes) that begin with it. On each link by itself all flows advance alike (processor
-    sharing): while this one moves n bytes, every other one moves no more than n, than what it has left, and than its
-    ceiling lets it. The slowest link, or its own ceiling, decides. Exact where one and the same of them binds all the
-    time and the other flows of that link are held up nowhere else.
+    sharing): while this one moves n bytes, every other one moves no more than n times its share, than what it has left
+    (others' traffic always has more), and than its ceiling lets it. The slowest link, or its own ceiling, decides.
+    Exact where one and the same of them binds all the time and the other flows of that link are held up nowhere else.
     """
     slowest_s = n_bytes / min(ceiling_bytes_per_s, path.capacity_bytes_per_s)
     for resource, weight in path.terms:
@@ -40,7 +40,10 @@ def _shared_s(resource: Resource, own_s: float, n_bytes: float, least_s: float, 
     total_s = own_s
     for cls, weight in resource.classes.items():
         served = cls.served + cls.rate * (now_s - cls.at_s)
-        most = [min(end - served, n_bytes) for end, _, _ in cls.ends if end > served]
+        # Others' traffic goes on and on: what is under way of it is only its next piece.
+        goes_on = cls.path.is_background
+        own = n_bytes * cls.share
+        most = [own if goes_on else min(end - served, own) for end, _, _ in cls.ends if end > served]
         others.append((weight, cls.ceiling, most))
         total_s += weight * sum(most)
     for _ in range(_ROUNDS):

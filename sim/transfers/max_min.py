@@ -34,7 +34,17 @@ class Resource:
 class Path:
     """An ordered list of hops, resolved against a network: made by ``FlowNetwork.path``, shared by its flows."""
 
-    __slots__ = ("all_terms", "capacity_bytes_per_s", "classes", "links", "meter_class", "n", "started_bytes", "terms")
+    __slots__ = (
+        "all_terms",
+        "capacity_bytes_per_s",
+        "classes",
+        "is_background",
+        "links",
+        "meter_class",
+        "n",
+        "started_bytes",
+        "terms",
+    )
 
     def __init__(
         self, terms: tuple[tuple[Resource, float], ...], links: tuple[tuple[int, int, float], ...], meter_class: int
@@ -51,6 +61,8 @@ class Path:
         self.classes: dict[tuple[float, float], FlowClass] = {}
         self.n = 0
         """Flows under way."""
+        self.is_background = False
+        """Whether its flows are others' traffic, which goes on and on and which nobody waits for."""
         self.started_bytes = 0.0
         """Payload of all flows so far."""
 
