@@ -36,6 +36,16 @@ EVENTS = st.one_of(
     event(kind=st.just("add"), replica=st.just(2), lasts=st.sampled_from([0.0, 4.0])),
 )
 
+NEIGHBOUR = st.fixed_dictionaries(
+    {
+        "tier": st.just("fabric"),
+        "direction": st.sampled_from(["read", "write"]),
+        "rate": st.sampled_from(["1 MB/s", "30 GB/s"]),
+        "senders": st.integers(1, 3),
+        "weight": st.sampled_from([0.1, 2.0]),
+    }
+)
+
 
 def row(at_s, head, more, output_tokens):
     """A prompt that shares its head with others, and its tail with those that have the same head."""
@@ -58,7 +68,7 @@ TIERS = st.fixed_dictionaries(
 )
 
 
-def cluster_of(below, dram, transfer, policy, chunks):
+def cluster_of(below, dram, transfer, engine, chunks, neighbours):
     common = {key: value for key, value in below.items() if value is not None}
     nvme = {key: value for key, value in common.items() if key not in {"layout", "index"}}
     tiers = {"dram": {"device": "ddr5", "capacity": 6 * CHUNK_BYTES, "index": "process"}} if dram else {}
@@ -70,7 +80,8 @@ def cluster_of(below, dram, transfer, policy, chunks):
         hbm_blocks=48,
         tiers=tiers,
         transfer=transfer,
-        engine={"kv_load_failure_policy": policy},
+        engine=engine,
+        neighbours=neighbours,
         cluster={"replicas": 3, "replicas_per_node": 2},
     )
 
@@ -84,11 +95,20 @@ def cluster_of(below, dram, transfer, policy, chunks):
     transfer=st.fixed_dictionaries(
         {"load": st.sampled_from(["sync", "async"]), "read_software": st.sampled_from([0.0, 0.5])}
     ),
-    policy=st.sampled_from(["fail", "recompute"]),
+    engine=st.fixed_dictionaries(
+        {
+            "kv_load_failure_policy": st.sampled_from(["fail", "recompute"]),
+            "mixed_steps": st.booleans(),
+            "receive_interval": st.sampled_from([1, 3, 30]),
+        }
+    ),
+    neighbours=st.dictionaries(st.just("tenant"), NEIGHBOUR),
     chunks=st.integers(2, 12),
 )
-def test_every_request_ends_once_and_the_books_balance(rows, events, below, dram, transfer, policy, chunks) -> None:
-    setup = cluster_of(below, dram, transfer, policy, chunks)
+def test_every_request_ends_once_and_the_books_balance(
+    rows, events, below, dram, transfer, engine, neighbours, chunks
+) -> None:
+    setup = cluster_of(below, dram, transfer, engine, chunks, neighbours)
     setup = setup.model_copy(update={"events": tuple(Event.model_validate(event) for event in events)})
     assert not list(event_problems(setup))
     simulation = prepared(setup, Rows(rows), COST)
@@ -96,7 +116,7 @@ def test_every_request_ends_once_and_the_books_balance(rows, events, below, dram
     summary = simulation.run().summary()
     requests = summary["requests"]
     assert requests["completed"] + requests["failed"] + requests["rejected"] == requests["submitted"] == len(rows)
-    if policy == "recompute":
+    if engine["kv_load_failure_policy"] == "recompute":
         assert not requests["failed"]
     for engine in simulation.cluster.engines:
         assert engine.outstanding_requests == engine.outstanding_tokens == engine.waiting_prefill_tokens == 0
