@@ -296,12 +296,19 @@ def load_llm(name_or_path: str) -> Llm:
 
     Raises UnknownNameError for a name that does not exist, CatalogueError for a bad entry, InputError for a bad config.
     """
+    config = hf_config_path(name_or_path)
+    if config is None:
+        return llm_from_entry(load_entry("llm", name_or_path))
+    try:
+        return Llm(**read_hf_config(config))
+    except CatalogueError as error:
+        raise InputError(f"{config}: {error.problem}") from None
+
+
+def hf_config_path(name_or_path: str) -> Path | None:
+    """Return the Hugging Face config.json that a model is written as, itself or its folder; None for other names."""
     path = Path(name_or_path)
     # A folder is a path only when it is written as one: a download beside the scenario must not hide a catalogue name.
     if name_or_path.endswith(".json") or (path.is_dir() and len(path.parts) > 1):
-        config = path / "config.json" if path.is_dir() else path
-        try:
-            return Llm(**read_hf_config(config))
-        except CatalogueError as error:
-            raise InputError(f"{config}: {error.problem}") from None
-    return llm_from_entry(load_entry("llm", name_or_path))
+        return path / "config.json" if path.is_dir() else path
+    return None

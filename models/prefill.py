@@ -1,11 +1,11 @@
 """How long a prompt takes to compute by itself: the steps of its prefill, added up."""
 
-from models.roofline import StepCost
-from models.step_table import StepTable
+from models.operator_tables import OperatorTables
+from models.step_times import StepTimes
 
 
 def prefill_time_s(
-    cost: StepCost | StepTable, tokens: int, *, budget: int, start: int = 0, window_tokens: int | None = None
+    cost: StepTimes, tokens: int, *, budget: int, start: int = 0, window_tokens: int | None = None
 ) -> float:
     """Return the time to compute the first *tokens* tokens of a prompt in steps of *budget* tokens, nobody beside [s].
 
@@ -18,11 +18,13 @@ def prefill_time_s(
     return total_s
 
 
-def prefill_step_s(cost: StepCost | StepTable, done: int, new: int, *, window_tokens: int | None = None) -> float:
+def prefill_step_s(cost: StepTimes, done: int, new: int, *, window_tokens: int | None = None) -> float:
     """Return the time of a step that computes *new* tokens of one prompt after *done* tokens, nobody beside [s].
 
     Takes and raises the same as :func:`prefill_time_s`.
     """
+    if isinstance(cost, OperatorTables):
+        return cost.step_s([(done, new)])
     windowed = 0 if window_tokens is None else _windowed(done + new, window_tokens) - _windowed(done, window_tokens)
     return cost.step_s(
         tokens=new,

@@ -8,16 +8,18 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from itertools import accumulate
 from random import Random
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypedDict
 
 import numpy as np
 
 from models.accelerator import Accelerator, load_accelerator
 from models.errors import ScenarioError
-from models.llm import Llm, load_llm
+from models.llm import Llm, hf_config_path, load_llm
+from models.operator_tables import ENGINES, load_operator_tables
 from models.prefill import prefill_step_s, prefill_time_s
-from models.roofline import StepCost, kv_capacity_bytes, step_cost
-from models.step_table import StepTable, load_step_table
+from models.roofline import kv_capacity_bytes, step_cost
+from models.step_table import load_step_table
+from models.step_times import StepTimes
 from scenarios.checks import block_devices_shared
 from scenarios.choices import create
 from scenarios.loader import resolved
@@ -92,7 +94,7 @@ class Assembly(NamedTuple):
     loads: Loads
     engines: Engines
     settings: EngineSettings
-    cost: StepCost | StepTable
+    cost: StepTimes
     prefill_s: Callable[[int], float]
     """Returns the time to compute the first so many tokens of a prompt, nobody beside [s]."""
     decoding: _Decoding | None
@@ -203,12 +205,20 @@ def build(scenario: Scenario, assembly: Assembly | None = None, *, link_bin_s: f
     )
 
 
+class _Layout(TypedDict):
+    tensor_parallel: int
+    pipeline_parallel: int
+    expert_parallel: bool
+    weight_dtype: str | None
+    kv_dtype: str
+
+
 class _Decoding(NamedTuple):
     """The replicas that only decode."""
 
     engines: Engines
     settings: EngineSettings
-    cost: StepCost | StepTable
+    cost: StepTimes
 
 
 def _decoding(scenario: Scenario, llm: Llm, chunk_tokens: int) -> _Decoding | None:
@@ -260,18 +270,20 @@ def _front_end(engine: Engine) -> FrontEndSettings:
     )
 
 
-def _step_times(scenario: Scenario, llm: Llm, accelerator: Accelerator) -> StepCost | StepTable:
-    if scenario.engine.step_times is not None:
-        return load_step_table(scenario.engine.step_times)
-    return step_cost(
-        llm,
-        accelerator,
-        tensor_parallel=scenario.cluster.tensor_parallel,
-        pipeline_parallel=scenario.cluster.pipeline_parallel,
-        expert_parallel=scenario.cluster.expert_parallel,
-        weight_dtype=scenario.engine.weight_dtype,
-        kv_dtype=scenario.engine.kv_dtype,
+def _step_times(scenario: Scenario, llm: Llm, accelerator: Accelerator) -> StepTimes:
+    engine, cluster = scenario.engine, scenario.cluster
+    if engine.step_times is not None and engine.step_times not in ENGINES:
+        return load_step_table(engine.step_times)
+    layout = _Layout(
+        tensor_parallel=cluster.tensor_parallel,
+        pipeline_parallel=cluster.pipeline_parallel,
+        expert_parallel=cluster.expert_parallel,
+        weight_dtype=engine.weight_dtype,
+        kv_dtype=engine.kv_dtype,
     )
+    if engine.step_times is None:
+        return step_cost(llm, accelerator, **layout)
+    return load_operator_tables(engine.step_times, llm, accelerator, config=hf_config_path(scenario.llm), **layout)
 
 
 def _engine(scenario: Scenario, llm: Llm, accelerator: Accelerator, sizes: Geometry) -> tuple[EngineSettings, int]:

@@ -160,7 +160,11 @@ class Engine(Part):
         default=True, description="Take decode steps in one jump; false: one at a time, for checks."
     )
     step_times: str | None = Field(
-        default=None, min_length=1, description="CSV of measured step times in place of the roofline."
+        default=None,
+        min_length=1,
+        description="Step times in place of the roofline: a CSV of measured ones, or those of NVIDIA "
+        "AIConfigurator's measured operators (kvtier[aiconfigurator]): aiconfigurator for vLLM's kernels, "
+        "aiconfigurator-sglang, aiconfigurator-trtllm.",
     )
 
     @model_validator(mode="after")

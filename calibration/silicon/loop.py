@@ -51,7 +51,7 @@ def simulate_rows(task: Task, report: Report) -> list[tuple[float, float]]:
             paths[name] = str(path)
         found = []
         for count, row in enumerate(task.rows, start=1):
-            found.append(_loop(scenario_of(row, paths[row.accelerator], task.values), row))
+            found.append(loop_times(scenario_of(row, paths[row.accelerator], task.values), row))
             report(count / len(task.rows), count)
         return found
 
@@ -97,7 +97,8 @@ def scenario_of(row: Row, accelerator: str, values: Efficiencies) -> Scenario:
     )
 
 
-def _loop(scenario: Scenario, row: Row) -> tuple[float, float]:
+def loop_times(scenario: Scenario, row: Row) -> tuple[float, float]:
+    """Return (TTFT, TPOT) of a row's scenario [s], NaN where it cannot run."""
     try:
         requests = simulate(scenario).table("requests")
     except KvTierError:

@@ -6,8 +6,11 @@ from bisect import bisect_right
 from collections.abc import Sequence
 from heapq import heapify, heappop, heappush
 
+from models.operator_tables import OperatorTables
+from models.prefill import prefill_step_s
 from models.roofline import StepCost
 from models.step_table import StepTable
+from models.step_times import StepTimes
 from sim.engine.decode import UNLIMITED_STEPS, DecodeRun, decode_run
 from sim.engine.request import Request
 
@@ -20,7 +23,7 @@ class DecodeBatch:
 
     Parameters
     ----------
-    cost : StepCost or StepTable
+    cost : StepTimes
         What a step takes.
     block_tokens : int
         Engine block [tokens].
@@ -41,7 +44,7 @@ class DecodeBatch:
         "tick",
     )
 
-    def __init__(self, *, cost: StepCost | StepTable, block_tokens: int, window_tokens: int | None) -> None:
+    def __init__(self, *, cost: StepTimes, block_tokens: int, window_tokens: int | None) -> None:
         self._cost = cost
         self._block_tokens = block_tokens
         self._window_tokens = window_tokens
@@ -145,7 +148,7 @@ class DecodeBatch:
             If step times come from a table, and the next step lies outside it.
         """
         n, cost, held = self.n, self._cost, self.context_tokens
-        if isinstance(cost, StepTable):
+        if not isinstance(cost, StepCost):
             first_s, slope_s, line_end = cost.decode_line(n, held)
             return decode_run(now_s, 0.0, (first_s, slope_s * n), (0.0, 0.0), (line_end - held) // n + 1)
         overhead_s, compute_s, memory_s = cost.affine(n, n)
@@ -169,7 +172,10 @@ class DecodeBatch:
 
         Raises ScenarioError as :meth:`anchor` does.
         """
-        n, window = self.n if decodes else 0, self._window_tokens
+        n, cost, window = self.n if decodes else 0, self._cost, self._window_tokens
+        if isinstance(cost, OperatorTables):
+            parts = [(done, new) for _, done, new in prefills]
+            return cost.step_s(parts, decodes=n, decode_context_tokens=self.context_tokens if decodes else 0)
         tokens = n
         pairs = context = window_pairs = window_context = 0
         for _, done, new in prefills:
@@ -187,7 +193,7 @@ class DecodeBatch:
                 windowed = self._window_state()[0]
                 window_pairs += windowed
                 window_context += windowed
-        return self._cost.step_s(
+        return cost.step_s(
             tokens=tokens,
             sequences=n + len(prefills),
             prompts=len(prefills),
@@ -199,21 +205,12 @@ class DecodeBatch:
 
     def prefill_s_per_token(self, budget: int) -> float:
         """Return the time of a prompt token in a step of ``budget`` tokens of one new prompt and nothing else [s]."""
-        cost, window = self._cost, self._window_tokens
-        tokens = context = budget
-        if isinstance(cost, StepTable):  # as far as it was measured
-            tokens = min(budget, cost.tokens[-1])
-            context = min(max(tokens, cost.context_tokens[0]), cost.context_tokens[-1])
-        step_s = cost.step_s(
-            tokens=tokens,
-            sequences=1,
-            prompts=1,
-            pairs=tokens * (tokens + 1) // 2,
-            window_pairs=0 if window is None else _window_sum(tokens, window),
-            context_tokens=context,
-            window_context_tokens=0 if window is None else tokens,
-        )
-        return step_s / tokens
+        cost = self._cost
+        if not isinstance(cost, StepTable):
+            return prefill_step_s(cost, 0, budget, window_tokens=self._window_tokens) / budget
+        tokens = min(budget, cost.tokens[-1])  # as far as it was measured
+        context = min(max(tokens, cost.context_tokens[0]), cost.context_tokens[-1])
+        return cost.decode_line(tokens, context)[0] / tokens
 
     # What steps need -------------------------------------------------------------------------------------------------
 

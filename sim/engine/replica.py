@@ -17,8 +17,7 @@ from math import inf
 from typing import Final
 
 from models.prefill import prefill_time_s
-from models.roofline import StepCost
-from models.step_table import StepTable
+from models.step_times import StepTimes
 from sim.clock import COMPLETION, STEP, Clock, Wakeup
 from sim.engine.decode_batch import DecodeBatch
 from sim.engine.decode_jumps import DecodeJumps
@@ -65,7 +64,7 @@ class Replica(ReplicaFigures):
         Time.
     settings : EngineSettings
         Limits and habits.
-    cost : StepCost or StepTable
+    cost : StepTimes
         What a step takes.
     hbm : Tier
         The paged pool, in engine blocks.
@@ -83,7 +82,7 @@ class Replica(ReplicaFigures):
         index: int,
         clock: Clock,
         settings: EngineSettings,
-        cost: StepCost | StepTable,
+        cost: StepTimes,
         hbm: Tier,
         hierarchy: KvHierarchy,
         intervals: TokenIntervals,

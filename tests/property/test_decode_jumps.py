@@ -7,11 +7,12 @@ from random import Random
 
 import numpy as np
 import pytest
-from engine_kit import BLOCK, CHUNK, Row, Rows, made_up_cost, prepared, scenario, serve, table
+from engine_kit import BLOCK, CHUNK, Formula, Row, Rows, made_up_cost, prepared, scenario, serve, table
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from models.roofline import StepCost
+from models.operator_tables import OperatorTables
+from models.step_times import StepTimes
 from sim.engine.decode import UNLIMITED_STEPS, decode_run
 from sim.policies.base import SCHEDULING
 
@@ -119,7 +120,7 @@ def setups(draw):
     }
 
 
-def both_ways(setup: dict, load: list[Row], cost: StepCost, begin_s: float = 0.0):
+def both_ways(setup: dict, load: list[Row], cost: StepTimes, begin_s: float = 0.0):
     """The requests with jumps and with single steps, and how many events each way took."""
     results = []
     for jumps in (True, False):
@@ -128,7 +129,7 @@ def both_ways(setup: dict, load: list[Row], cost: StepCost, begin_s: float = 0.0
     return results
 
 
-def assert_same(setup: dict, load: list[Row], cost: StepCost, begin_s: float = 0.0) -> dict:
+def assert_same(setup: dict, load: list[Row], cost: StepTimes, begin_s: float = 0.0) -> dict:
     jumped, stepped = (table(result) for result in both_ways(setup, load, cost, begin_s))
     for name, values in jumped.items():
         if name not in NOT_COMPARED:
@@ -321,6 +322,26 @@ def test_step_tables_change_slope_at_their_grid_lines(tmp_path: Path):
     assert jumped["finished_at_s"].tolist() == stepped["finished_at_s"].tolist()
     alone = [np.interp(65 + i, [0, 90, 130, 900], [1e-3, 2e-3, 4e-3, 5e-3]) for i in count_until(0.2, jumped)]
     assert len(alone) > 60  # past two grid lines before the other one comes
+
+
+@given(setup=setups(), load=rows, begin_s=st.sampled_from([0.0, 1e8]))
+@settings(max_examples=60)
+def test_measured_operators_take_the_same_steps_both_ways(setup, load, begin_s):
+    assert_same(setup, load, OperatorTables(where="t", passes=Formula()), begin_s)
+
+
+def test_measured_operators_change_slope_at_their_lines_of_context():
+    def decode_ms(context: int) -> float:  # with a bend at 128
+        return 5.0 + 0.01 * max(context - 128, 0)
+
+    class Bent(Formula):
+        def decode_step_latency(self, gen_tokens: int, isl: int, osl: int) -> float:
+            return decode_ms(isl)
+
+    cost = OperatorTables(where="t", passes=Bent())
+    done = table(serve(scenario(hbm_blocks=80), Rows([Row(0.0, 100, 200)]), cost))
+    steps_s = [decode_ms(101 + i) / 1e3 for i in range(199)]
+    assert done["finished_at_s"][0] - done["first_token_at_s"][0] == pytest.approx(math.fsum(steps_s), rel=1e-12)
 
 
 def count_until(when_s: float, done) -> range:
