@@ -1,8 +1,8 @@
 """``python -m calibration.step_times``: the roofline's step times beside those of AIConfigurator's measured operators.
 
 Two steps on an empty replica, as Markdown; with ``--csv FILE``, the errors of both in measured closed loops of vLLM
-(the file of ``calibration.silicon``). Nothing is fitted here, but choices behind both were made with such loops in view:
-fixed times of the catalogue, and that none is added to AIConfigurator's. Needs kvtier[aiconfigurator].
+(the file of ``calibration.silicon``). Nothing is fitted here, but choices behind both were made with such loops in
+view: fixed times of the catalogue, and that none is added to AIConfigurator's. Needs kvtier[aiconfigurator].
 """
 
 from __future__ import annotations
