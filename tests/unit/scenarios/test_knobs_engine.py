@@ -167,6 +167,18 @@ def test_a_run_that_leaves_the_table_is_bad_input(tmp_path):
         figures(IDLE, tmp_path, f"engine.step_times={steps}")
 
 
+@pytest.mark.parametrize("name", ["aiconfigurator", "aiconfigurator-sglang"])
+def test_step_times_come_from_measured_operators(name, tmp_path):
+    pytest.importorskip("aiconfigurator_core", reason="comes with kvtier[aiconfigurator]")
+    roofline = figures(IDLE, tmp_path)
+    found = figures(IDLE, tmp_path, f"engine.step_times={name}")
+    for time in ("ttft_s", "tpot_s"):
+        assert found[time]["mean"] != roofline[time]["mean"]
+        assert found[time]["mean"] == pytest.approx(roofline[time]["mean"], rel=0.5)
+    stepped = figures(IDLE, tmp_path, f"engine.step_times={name}", "engine.decode_jumps=false")
+    assert stepped["tpot_s"] == found["tpot_s"]
+
+
 # vLLM's defaults -----------------------------------------------------------------------------------------------------
 
 
