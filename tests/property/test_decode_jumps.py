@@ -339,7 +339,7 @@ def test_measured_operators_change_slope_at_their_lines_of_context():
             return decode_ms(isl)
 
     cost = OperatorTables(where="t", passes=Bent())
-    done = table(serve(scenario(hbm_blocks=80), Rows([Row(0.0, 100, 200)]), cost))
+    done = table(serve(scenario(hbm_blocks=80), Rows([Row(0.0, 100, 200), Row(0.0, 100, 200)]), cost))
     steps_s = [decode_ms(101 + i) / 1e3 for i in range(199)]
     assert done["finished_at_s"][0] - done["first_token_at_s"][0] == pytest.approx(math.fsum(steps_s), rel=1e-12)
 
