@@ -12,10 +12,25 @@ from models.operator_tables import _compiled
 from models.roofline import step_cost
 
 NAMES = (
-    *("id", "silicon_data_source", "backend", "model_path", "system", "precision", "mode", "isl", "osl", "batch_size"),
+    *("id", "silicon_data_source", "backend", "backend_version", "model_path", "system", "precision", "mode"),
+    *("isl", "osl", "batch_size"),
     *("tp_size", "pp_size", "attention_dp_size", "moe_tp_size", "moe_ep_size", "silicon_ttft_ms", "silicon_tpot_ms"),
 )
-LOOP = ("a", "db", "vllm", "meta-llama/Llama-3.1-70B", "h200_sxm", "fp8", "agg", "1024", "64", "2", "2", *"1111")
+LOOP = (
+    "a",
+    "db",
+    "vllm",
+    "0.19.0",
+    "meta-llama/Llama-3.1-70B",
+    "h200_sxm",
+    "fp8",
+    "agg",
+    "1024",
+    "64",
+    "2",
+    "2",
+    *"1111",
+)
 
 
 @pytest.fixture
@@ -23,7 +38,7 @@ def loops(tmp_path):
     """Write loops of 2, 2 and 128 clients, the second of another engine, and return the file."""
     path = tmp_path / "silicon.csv"
     other = [*LOOP[:2], "sglang", *LOOP[3:], "90", "11"]
-    many = [*LOOP[:9], "128", *LOOP[10:], "90", "11"]
+    many = [*LOOP[:10], "128", *LOOP[11:], "9000", "110"]
     with path.open("w", newline="", encoding="utf-8") as file:
         csv.writer(file).writerows([NAMES, [*LOOP, "100", "20"], other, many])
     return str(path)

@@ -81,6 +81,8 @@ ELSEWHERE = {
     "engine.max_model_len": "below",
     "engine.step_times": "below",
     "engine.tokenize_batch_wait": "below",
+    "engine.mixed_steps": "tests/unit/sim/test_engine_habits.py",
+    "engine.receive_interval": "tests/unit/sim/test_engine_habits.py",
     "cluster.accelerator": "below",
     "engine.kv_load_failure_policy": "tests/unit/sim/test_load_failures.py",
     "engine.scheduling": "tests/unit/sim/test_schedulers_in_an_engine.py",
