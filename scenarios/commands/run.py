@@ -118,9 +118,10 @@ def _print_summary(name: str, summary: Mapping[str, Any]) -> None:
         print_table(header, [_link(*item) for item in summary["links"].items()], numbers_from=1)
         sys.stdout.write("\n")
     if "events" in summary:
-        from scenarios.commands.events import print_events
+        from scenarios.event_rows import HEADER, event_rows
 
-        print_events(summary["events"])
+        print_table(list(HEADER), event_rows(summary["events"]), numbers_from=3)
+        sys.stdout.write("\n")
     if neighbours:
         header = ["neighbour", "asked for", "moved", "mean rate", "bursts ended", "mean burst", "longest", "over"]
         print_table(header, [_neighbour(*item) for item in neighbours.items()], numbers_from=1)

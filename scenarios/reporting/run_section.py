@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from scenarios.comparison.metrics import metric_text
+from scenarios.event_rows import HEADER, event_rows
 from scenarios.reporting.assumptions import assumption_chapters
 from scenarios.reporting.run_plots import distribution, drivers, timelines, waterfall
 from scenarios.reporting.section import Block, Chapter, Fact, Section, Table, Text
@@ -140,7 +141,10 @@ def _latencies(summary: Mapping[str, Any]) -> Table:
 
 
 def tables(summary: Mapping[str, Any]) -> Iterator[Table]:
-    """Yield the tables of tiers, of links and of others' traffic of a run's summary."""
+    """Yield the tables of events, tiers, links and others' traffic of a run's summary."""
+    if "events" in summary:
+        rows = event_rows(summary["events"])
+        yield Table(caption="What happened, and what it cost", header=list(HEADER), rows=rows, numbers_from=3)
     prompt_tokens = _prompt_tokens(summary)
     sizes = ("read_bytes", "write_bytes", "evicted_bytes", "peak_used_bytes", "capacity_bytes")
     rows = []

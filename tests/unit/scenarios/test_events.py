@@ -9,6 +9,7 @@ from models.errors import ScenarioError
 from scenarios.build import simulate
 from scenarios.cli import app
 from scenarios.loader import load_scenario
+from scenarios.reporting.run_section import tables
 
 REFUSED = [
     ("{at: 5 s, kind: drive, tier: nvm}", "tier: is 'nvm'; must be one of dram, nvme"),
@@ -89,5 +90,7 @@ def test_a_run_prints_its_events_and_says_nothing_without_any() -> None:
     assert "lost" in text
     summary = json.loads(CliRunner().invoke(app, [*command, "--json"]).stdout)
     assert [event["kind"] for event in summary["events"]][:1] == ["drive"]
+    (table,) = [table for table in tables(summary) if table.caption == "What happened, and what it cost"]
+    assert [row[0] for row in table.rows] == [f"{event['kind']}, {event['target']}" for event in summary["events"]]
     bare = CliRunner().invoke(app, [*command, "--set", "events=null"]).stdout
     assert "drive, fabric" not in bare

@@ -1,20 +1,19 @@
-"""The events of a run, printed."""
+"""The events of a run as a table, for the command and for the report."""
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
 from models.units import format_bytes, format_seconds
-from scenarios.commands.tables import print_table
+
+HEADER: Final = ("event", "at", "what it did", "warm after", "TTFT p50 / p99 before", "during", "after", "hits")
+"""The last four are windows of the run before, during and after the event."""
 
 
-def print_events(events: Sequence[Mapping[str, Any]]) -> None:
-    """Print what happened, what it cost, and TTFT and hits before, during and after it."""
-    header = ["event", "at", "what it did", "warm after", "TTFT p50 / p99 before", "during", "after", "hits"]
-    print_table(header, [_row(event) for event in events], numbers_from=3)
-    sys.stdout.write("\n")
+def event_rows(events: Sequence[Mapping[str, Any]]) -> list[list[str]]:
+    """Return what happened, what it cost, and TTFT and hits before, during and after it: a row an event."""
+    return [_row(event) for event in events]
 
 
 def _row(event: Mapping[str, Any]) -> list[str]:
