@@ -55,7 +55,8 @@ class Event(Part):
     def _agrees(self) -> "Event":
         allowed = _ALLOWED[self.kind]
         for key in ("tier", "number", "instance", "replica", "node", "lasts", "rebuild_bandwidth"):
-            if key in self.model_fields_set and key not in allowed and getattr(self, key) is not None:
+            # A scenario as resolved holds all keys, at their defaults.
+            if key not in allowed and getattr(self, key) != type(self).model_fields[key].default:
                 takes = ", ".join(sorted(allowed))
                 raise refuse((key,), f"is not for kind: {self.kind}, which takes at and {takes}")
         for key in _NEEDED[self.kind]:

@@ -243,3 +243,9 @@ def test_every_shipped_scenario_loads(name: str) -> None:
 @pytest.mark.parametrize("name", [name for name, _ in stacks()])
 def test_every_shipped_stack_loads_under_a_scenario(name: str, small: str) -> None:
     assert load_scenario(small, overrides=[f"stack={name}"]).stack == name
+
+
+@pytest.mark.parametrize("name", [name for name, _ in library()])
+def test_every_shipped_scenario_as_resolved_is_the_same_scenario(name: str) -> None:
+    scenario = load_scenario(name)
+    assert Scenario.model_validate(json.loads(json.dumps(resolved(scenario)))) == scenario
