@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from models.errors import InputError
+from scenarios.commands.options import Jobs, Json
 
 if TYPE_CHECKING:
     from calibration.fitting import Fitted
@@ -14,9 +15,6 @@ if TYPE_CHECKING:
 
 validate_app = typer.Typer(rich_markup_mode=None, pretty_exceptions_enable=False, add_completion=False)
 calibrate_app = typer.Typer(rich_markup_mode=None, pretty_exceptions_enable=False, add_completion=False)
-
-Jobs = Annotated[int | None, typer.Option(min=1, help="Processes; as many as there are cores unless given.")]
-Json = Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else on stdout.")]
 
 
 @validate_app.command()
@@ -85,7 +83,7 @@ def calibrate(
     Example: kvtier calibrate r1-r2 -o fitted.yaml
     """
     from calibration.fit_plan import load_plan, plan_names
-    from calibration.fitted_file import fitted_document, yaml_text
+    from calibration.fitted_file import fitted_document, today, yaml_text
     from calibration.fitting import fit as fit_plan
     from scenarios.commands.progress import Progress
     from scenarios.commands.tables import print_json
@@ -106,19 +104,13 @@ def calibrate(
         raise InputError(f"--out {target}: there is no folder {target.parent}")
     with Progress(f"calibrate {plan.name}", unit="runs") as progress:
         fitted = fit_plan(plan, jobs=jobs, progress=progress)
-    document = fitted_document(fitted, command=f"kvtier calibrate {fit}", date=_today())
+    document = fitted_document(fitted, command=f"kvtier calibrate {fit}", date=today())
     write_whole_text(target, yaml_text(document))
     sys.stderr.write(f"kvtier: parameters written to {target}\n")
     if json:
         print_json({**document, "evaluations": fitted.evaluations, "figures": _figures(fitted)})
     else:
         print_fit(fitted, document)
-
-
-def _today() -> str:
-    from datetime import UTC, datetime
-
-    return datetime.now(UTC).date().isoformat()
 
 
 def _print_validation(found: "Validation") -> None:

@@ -23,10 +23,10 @@ def fitted_document(fitted: Fitted, *, command: str, date: str) -> dict[str, Any
     parameters: dict[str, Any] = {}
     for index, (key, parameter) in enumerate(plan.parameters.items()):
         low, high = parameter.bounds
-        value = _rounded(fitted.values[index])
+        value = rounded(fitted.values[index])
         parameters[key] = {
             "value": f"{value} {parameter.unit}" if parameter.unit else value,
-            "spread": _rounded(fitted.spread(index)),
+            "spread": rounded(fitted.spread(index)),
             "held_by": fitted.held_by(index),
             "prior": f"{parameter.prior:g} {parameter.unit}".strip(),
             "prior_spread": parameter.sd,
@@ -36,7 +36,7 @@ def fitted_document(fitted: Fitted, *, command: str, date: str) -> dict[str, Any
         }
     sd = [parameter.sd for parameter in plan.parameters.values()]
     covariance = [
-        [_rounded(float(fitted.covariance_x[i, j]) * sd[i] * sd[j]) for j in range(len(sd))] for i in range(len(sd))
+        [rounded(float(fitted.covariance_x[i, j]) * sd[i] * sd[j]) for j in range(len(sd))] for i in range(len(sd))
     ]
     errors = fitted.errors
     left_out = fitted.left_out_errors
@@ -51,15 +51,15 @@ def fitted_document(fitted: Fitted, *, command: str, date: str) -> dict[str, Any
         "seeds": plan.seeds,
         "fit": {
             "rows": len(plan.rows),
-            "mean_abs_error": _rounded(float(abs(errors).mean())),
-            "worst_abs_error": _rounded(float(abs(errors).max())),
-            "left_out_mean_abs_error": _rounded(float(abs(left_out).mean())),
-            "left_out_worst_abs_error": _rounded(float(abs(left_out).max())),
-            "scatter": _rounded(fitted.scatter),
-            "degrees_of_freedom": _rounded(fitted.degrees_of_freedom),
-            "chi_square": _rounded(float((fitted.residuals**2).sum())),
+            "mean_abs_error": rounded(float(abs(errors).mean())),
+            "worst_abs_error": rounded(float(abs(errors).max())),
+            "left_out_mean_abs_error": rounded(float(abs(left_out).mean())),
+            "left_out_worst_abs_error": rounded(float(abs(left_out).max())),
+            "scatter": rounded(fitted.scatter),
+            "degrees_of_freedom": rounded(fitted.degrees_of_freedom),
+            "chi_square": rounded(float((fitted.residuals**2).sum())),
             "directions_held_by_data": int((fitted.singular_values > 1.0).sum()),
-            "singular_values": [_rounded(float(value)) for value in fitted.singular_values],
+            "singular_values": [rounded(float(value)) for value in fitted.singular_values],
         },
         "calibrated_range": calibrated_range(fitted),
         "parameters": parameters,
@@ -86,5 +86,13 @@ def _list(dumper: yaml.SafeDumper, values: list[Any]) -> yaml.Node:
 _Dumper.add_representer(list, _list)
 
 
-def _rounded(value: float) -> float:
-    return float(f"{value:.{_DIGITS}g}")
+def today() -> str:
+    """Return the date that a fitted file carries, in UTC, as ISO 8601 writes it."""
+    from datetime import UTC, datetime
+
+    return datetime.now(UTC).date().isoformat()
+
+
+def rounded(value: float, digits: int = _DIGITS) -> float:
+    """Return a figure with so many significant digits."""
+    return float(f"{value:.{digits}g}")

@@ -12,6 +12,7 @@ import typer
 from models.errors import InputError, KvTierError
 from scenarios.commands import discovery
 from scenarios.commands.gate_options import gate
+from scenarios.commands.options import Jobs, Json, ScenarioName
 from scenarios.commands.plan_options import plan
 from scenarios.commands.report_options import report
 from scenarios.commands.sweep_options import sweep
@@ -62,7 +63,6 @@ Economics = Annotated[
         help="Also tell money, energy and wear, on default terms where the scenario has no economics section.",
     ),
 ]
-Json = Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else on stdout.")]
 
 
 def _print_version(wanted: bool) -> None:
@@ -88,9 +88,7 @@ def _root(
 @app.command()
 def run(
     *,
-    scenario: Annotated[
-        str, typer.Argument(metavar="SCENARIO", help="A shipped name (see `kvtier list scenarios`) or a path.")
-    ],
+    scenario: ScenarioName,
     trace: Annotated[str | None, typer.Option(metavar="FILE", help="Replay this trace; - for stdin.")] = None,
     skip_bad_lines: SkipBadLines = False,
     overrides: Annotated[
@@ -150,9 +148,7 @@ def run(
 @app.command()
 def compare(
     *,
-    scenario: Annotated[
-        str, typer.Argument(metavar="SCENARIO", help="A shipped name (see `kvtier list scenarios`) or a path.")
-    ],
+    scenario: ScenarioName,
     trace: Annotated[str | None, typer.Option(metavar="FILE", help="Replay this trace in all variants.")] = None,
     vary: Annotated[
         list[str] | None,
@@ -175,7 +171,7 @@ def compare(
     ] = None,
     seeds: Annotated[int, typer.Option(min=1, help="Run each variant with this many seeds.")] = 1,
     seed: Annotated[int | None, typer.Option(min=0, help="Seed of everything random, the first of several.")] = None,
-    jobs: Annotated[int | None, typer.Option(min=1, help="Processes; as many as there are cores unless given.")] = None,
+    jobs: Jobs = None,
     plot: Annotated[str | None, typer.Option(metavar="FILE", help="Draw the comparison: .png, .svg or .pdf.")] = None,
     economics: Economics = False,
     out: Annotated[

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from models.errors import InputError
+from scenarios.commands.options import Jobs, Json
 
 if TYPE_CHECKING:
     from calibration.silicon.rows import Row
@@ -33,13 +34,14 @@ def calibrate_steps(
     out: Annotated[
         str | None, typer.Option("-o", "--out", metavar="FOLDER", help="Where to write parameters and error tables.")
     ] = None,
-    jobs: Annotated[int | None, typer.Option(min=1, help="Processes; as many as there are cores.")] = None,
-    json: Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else on stdout.")] = False,
+    jobs: Jobs = None,
+    json: Json = False,
 ) -> None:
     """Fit GPU step times of each engine to measured TTFT and TPOT, and say how far they hold on what was not fitted.
 
     Example: kvtier calibrate-steps --data silicon.csv --split hopper -o fitted
     """
+    from calibration.fitted_file import today
     from calibration.silicon import results
     from calibration.silicon.rows import ENGINES, read_rows
     from calibration.silicon.splits import SPLITS, engines_of, table
@@ -64,7 +66,7 @@ def calibrate_steps(
                 sys.stdout.write(table(found[-1:]) + "\n")
                 sys.stdout.flush()
     if out is not None:
-        for path in results.write(Path(out), found, left_out=read.left_out, date=_today()):
+        for path in results.write(Path(out), found, left_out=read.left_out, date=today()):
             sys.stderr.write(f"kvtier: wrote {path}\n")
     if json:
         print_json(results.as_json(found))
@@ -80,9 +82,3 @@ def _timed(engine: str, split: str, rows: "tuple[Row, ...]", most_rows: int, job
         sys.stderr.flush()
 
     return run_split(engine, split, rows, most_rows=most_rows, jobs=jobs, log=log)
-
-
-def _today() -> str:
-    from datetime import UTC, datetime
-
-    return datetime.now(UTC).date().isoformat()

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import csv
+import io
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from math import hypot, isfinite
 from pathlib import Path
 from typing import Any, Final
 
-from calibration.fitted_file import yaml_text
+from calibration.fitted_file import rounded, yaml_text
 from calibration.silicon.efficiencies import PARAMETERS, SOURCE, Parameter
 from calibration.silicon.fitting import GROUP_SPREAD, Fit
+from calibration.silicon.rows import Row
 from calibration.silicon.splits import SPLITS, Errors, SplitResult
 from models.catalogue import load_entry
+from scenarios.whole_files import write_whole_text
 
 LICENCE: Final = "Apache-2.0"
 ACCELERATORS: Final = ("h100-sxm", "h200-sxm", "b200-sxm", "b300-sxm", "gb200", "gb300", "rubin")
@@ -32,17 +35,18 @@ def write(folder: Path, found: Sequence[SplitResult], *, left_out: Mapping[str, 
     folder.mkdir(exist_ok=True)
     for result in found:
         path = folder / f"{result.engine}-{result.split}.yaml"
-        path.write_text(yaml_text(document(result, date=date)), encoding="utf-8")
+        write_whole_text(path, yaml_text(document(result, date=date)))
         yield path
     rows = list(error_rows(found))
     path = folder / "step-times.csv"
-    with path.open("w", encoding="utf-8", newline="") as file:
-        writer = csv.DictWriter(file, _COLUMNS, lineterminator="\n")
-        writer.writeheader()
-        writer.writerows(rows)
+    text = io.StringIO()
+    writer = csv.DictWriter(text, _COLUMNS, lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    write_whole_text(path, text.getvalue())
     yield path
     path = folder / "step-times.md"
-    path.write_text(markdown(rows, left_out), encoding="utf-8")
+    write_whole_text(path, markdown(rows, left_out))
     yield path
 
 
@@ -54,7 +58,7 @@ def document(result: SplitResult, *, date: str) -> dict[str, Any]:
     """
     fitted = result.fitted
     fitted_side = SPLITS[result.split]
-    held = result.errors(1, lambda row: not fitted_side(row))
+    held = result.errors(1, [row for row in result.rows if not fitted_side(row)])
     unseen = held.median_absolute / _NORMAL_MEDIAN if held.rows else 0.0
     seen = {row.accelerator for row in result.rows if fitted_side(row)}
     parameters: dict[str, Any] = {}
@@ -75,8 +79,8 @@ def document(result: SplitResult, *, date: str) -> dict[str, Any]:
         "fit": {
             "rows": fitted.rows,
             "group_factor_spread": GROUP_SPREAD,
-            "group_factors": {group: _rounded(factor) for group, factor in fitted.group_factors.items()},
-            "not_fitted": {"rows": held.rows, "tpot_median_error": _rounded(held.median_absolute)},
+            "group_factors": {group: rounded(factor, _DIGITS) for group, factor in fitted.group_factors.items()},
+            "not_fitted": {"rows": held.rows, "tpot_median_error": rounded(held.median_absolute, _DIGITS)},
         },
         "parameters": parameters,
     }
@@ -96,10 +100,10 @@ def _keys(parameter: Parameter) -> Iterator[tuple[str, str | None]]:
 
 
 def _parameter(parameter: Parameter, fitted: Fit, spread: float) -> dict[str, Any]:
-    value = _rounded(fitted.values[parameter.name])
+    value = rounded(fitted.values[parameter.name], _DIGITS)
     return {
         "value": f"{value} {parameter.unit}" if parameter.unit else value,
-        "spread": _rounded(spread),
+        "spread": rounded(spread, _DIGITS),
         "from_data": round(fitted.from_data[parameter.name], 2),
         "prior": f"{parameter.prior:g} {parameter.unit}".strip(),
         "prior_spread": parameter.spread,
@@ -113,14 +117,14 @@ def error_rows(found: Sequence[SplitResult]) -> Iterator[dict[str, Any]]:
         for used in (True, False):
             sides = [row for row in result.rows if fitted_side(row) == used]
             if sides:
-                yield _errors(result, "all", used, {row.id for row in sides})
+                yield _errors(result, "all", used, sides)
         for group in sorted({row.group for row in result.rows}):
             members = [row for row in result.rows if row.group == group]
-            yield _errors(result, group, fitted_side(members[0]), {row.id for row in members})
+            yield _errors(result, group, fitted_side(members[0]), members)
 
 
-def _errors(result: SplitResult, group: str, used: bool, ids: set[str]) -> dict[str, Any]:
-    ttft, tpot = (result.errors(figure, lambda row: row.id in ids) for figure in (0, 1))
+def _errors(result: SplitResult, group: str, used: bool, rows: Sequence[Row]) -> dict[str, Any]:
+    ttft, tpot = (result.errors(figure, rows) for figure in (0, 1))
     return {
         "engine": result.engine,
         "split": result.split,
@@ -190,7 +194,3 @@ def as_json(found: Sequence[SplitResult]) -> dict[str, Any]:
 def _number(text: str) -> float | None:
     value = float(text)
     return value if isfinite(value) else None  # more than half of the rows cannot run
-
-
-def _rounded(value: float) -> float:
-    return float(f"{value:.{_DIGITS}g}")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -44,9 +44,10 @@ class SplitResult:
     rows: Sequence[Row]
     simulated: Array
 
-    def errors(self, figure: int, keep: Callable[[Row], bool]) -> Errors:
-        """Return the errors of TTFT (0) or TPOT (1) over some of the rows."""
-        places = [place for place, row in enumerate(self.rows) if keep(row)]
+    def errors(self, figure: int, rows: Iterable[Row]) -> Errors:
+        """Return the errors of TTFT (0) or TPOT (1) over some of its rows."""
+        ids = {row.id for row in rows}
+        places = [place for place, row in enumerate(self.rows) if row.id in ids]
         measured = np.array([[self.rows[place].ttft_s, self.rows[place].tpot_s] for place in places]).reshape(-1, 2)
         return errors_of(self.simulated[places, figure], measured[:, figure])
 
@@ -92,20 +93,17 @@ def table(results: Sequence[SplitResult]) -> str:
     for result in results:
         fitted_side = SPLITS[result.split]
         lines.append(f"\n{result.engine}, split {result.split}: fitted on {result.fitted.rows} rows")
-        sides: list[tuple[str, Callable[[Row], bool]]] = [
-            ("fitted side", fitted_side),
-            ("NOT FITTED", lambda row, side=fitted_side: not side(row)),  # type: ignore[misc]
-        ]
-        lines += [_line(result, name, keep) for name, keep in sides]
+        for name, fitted in (("fitted side", True), ("NOT FITTED", False)):
+            lines.append(_line(result, name, [row for row in result.rows if fitted_side(row) == fitted]))
         for group in sorted({row.group for row in result.rows}, key=lambda name: (name.split("|")[1], name)):
             members = [row for row in result.rows if row.group == group]
             mark = "  fitted " if fitted_side(members[0]) else "  held   "
-            lines.append(_line(result, mark + group, lambda row, name=group: row.group == name))  # type: ignore[misc]
+            lines.append(_line(result, mark + group, members))
     return "\n".join(lines)
 
 
-def _line(result: SplitResult, name: str, keep: Callable[[Row], bool]) -> str:
-    ttft, tpot = (result.errors(figure, keep) for figure in (0, 1))
+def _line(result: SplitResult, name: str, rows: Sequence[Row]) -> str:
+    ttft, tpot = (result.errors(figure, rows) for figure in (0, 1))
     return (
         f"{name:<62} {tpot.rows:>4}  TPOT {100 * tpot.median_absolute:5.1f} % bias {100 * tpot.bias:+5.1f} % "
         f"p90 {100 * tpot.p90_absolute:5.0f} %  TTFT {100 * ttft.median_absolute:5.1f} % bias {100 * ttft.bias:+5.1f} %"

@@ -4,6 +4,8 @@ from typing import Annotated
 
 import typer
 
+from scenarios.commands.options import Jobs, Json
+
 
 def gate(
     *,
@@ -32,14 +34,14 @@ def gate(
         str | None, typer.Option(metavar="P1,P2", help="Points to judge at, in place of the file's.")
     ] = None,
     seeds: Annotated[int, typer.Option(min=1, help="Seeds of each run; medians are judged.")] = 9,
-    jobs: Annotated[int | None, typer.Option(min=1, help="Processes; as many as there are cores unless given.")] = None,
+    jobs: Jobs = None,
     out: Annotated[
         str | None, typer.Option("-o", "--out", metavar="FILE", help="Write the report here, as Markdown (.md).")
     ] = None,
     template: Annotated[
         bool, typer.Option("--template", help="Print the file of gates, to change and to use by its path.")
     ] = False,
-    json: Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else on stdout.")] = False,
+    json: Json = False,
 ) -> int:
     """Hold a candidate against acceptance thresholds: PASS or FAIL, with margins and how sure that is.
 

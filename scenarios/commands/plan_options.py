@@ -4,12 +4,12 @@ from typing import Annotated
 
 import typer
 
+from scenarios.commands.options import Jobs, Json, ScenarioName
+
 
 def plan(
     *,
-    scenario: Annotated[
-        str, typer.Argument(metavar="SCENARIO", help="A shipped name (see `kvtier list scenarios`) or a path.")
-    ],
+    scenario: ScenarioName,
     slo: Annotated[
         list[str] | None,
         typer.Option(
@@ -52,12 +52,12 @@ def plan(
         float, typer.Option(metavar="SHARE", help="How exact the answer is: the step between values that are tried.")
     ] = 0.05,
     seed: Annotated[int | None, typer.Option(min=0, help="Seed of everything random.")] = None,
-    jobs: Annotated[int | None, typer.Option(min=1, help="Processes; as many as there are cores unless given.")] = None,
+    jobs: Jobs = None,
     out: Annotated[
         str | None,
         typer.Option(metavar="DIR", help="Save the plan and a run of its answer here, as for `kvtier report`."),
     ] = None,
-    json: Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else on stdout.")] = False,
+    json: Json = False,
 ) -> None:
     """Find the least of some quantities with which a scenario meets limits, and say what it takes.
 

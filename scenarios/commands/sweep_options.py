@@ -4,12 +4,12 @@ from typing import Annotated
 
 import typer
 
+from scenarios.commands.options import Jobs, Json, ScenarioName
+
 
 def sweep(
     *,
-    scenario: Annotated[
-        str, typer.Argument(metavar="SCENARIO", help="A shipped name (see `kvtier list scenarios`) or a path.")
-    ],
+    scenario: ScenarioName,
     grid: Annotated[
         list[str] | None,
         typer.Option(
@@ -48,7 +48,7 @@ def sweep(
         list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Override one key at all points.")
     ] = None,
     seed: Annotated[int | None, typer.Option(min=0, help="Seed of everything random in all runs.")] = None,
-    jobs: Annotated[int | None, typer.Option(min=1, help="Processes; as many as there are cores unless given.")] = None,
+    jobs: Jobs = None,
     dask: Annotated[
         str | None,
         typer.Option(metavar="ADDRESS", help="Run on the Dask cluster with this scheduler, as tcp://host:8786."),
@@ -58,7 +58,7 @@ def sweep(
         bool, typer.Option("--resume", help="Take over what an earlier call into the same --out has done.")
     ] = False,
     plot: Annotated[str | None, typer.Option(metavar="FILE", help="Draw the sweep: .png, .svg or .pdf.")] = None,
-    json: Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else on stdout.")] = False,
+    json: Json = False,
 ) -> int:
     """Run a scenario at many points and write one table (Parquet) with a row for each.
 
