@@ -156,17 +156,21 @@ class FlowNetwork:
         terms: dict[Resource, float] = {}
         crossings: dict[tuple[int, int], float] = {}
         for hop in hops:
-            i = self._index[hop.link]
-            link = self.links[i]
-            capacity = hop.bytes_per_s or (link.read_bytes_per_s if hop.direction == READ else link.write_bytes_per_s)
-            resource = self._resources[2 * i + (hop.direction if link.duplex else 0)]
-            terms[resource] = terms.get(resource, 0.0) + hop.passes / capacity
+            resource, i, weight = self._term(hop)
+            terms[resource] = terms.get(resource, 0.0) + weight
             crossings[i, hop.direction] = crossings.get((i, hop.direction), 0.0) + hop.passes
         links = tuple((i, direction, passes) for (i, direction), passes in crossings.items())
         path = Path(tuple(terms.items()), links, self._meter.register(links))
         self._paths.append(path)
         self._shadows_known = False
         return path
+
+    def _term(self, hop: Hop) -> tuple[Resource, int, float]:
+        """Return what a hop uses, the number of its link, and the time that a byte takes of it [s/B]."""
+        i = self._index[hop.link]
+        link = self.links[i]
+        capacity = hop.bytes_per_s or (link.read_bytes_per_s if hop.direction == READ else link.write_bytes_per_s)
+        return self._resources[2 * i + (hop.direction if link.duplex else 0)], i, hop.passes / capacity
 
     def shadow(self) -> None:
         """Leave out of the filling what can never bind; called by the first flow after a new path.

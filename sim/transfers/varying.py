@@ -32,11 +32,8 @@ class VaryingNetwork(FlowNetwork):
         path = super().path(hops)
         parts = []
         for hop in hops:
-            i = self._index[hop.link]
-            link = self.links[i]
-            capacity = hop.bytes_per_s or (link.read_bytes_per_s if hop.direction == READ else link.write_bytes_per_s)
-            resource = self._resources[2 * i + (hop.direction if link.duplex else 0)]
-            parts.append((resource, i, hop.direction, hop.passes / capacity))
+            resource, i, weight = self._term(hop)
+            parts.append((resource, i, hop.direction, weight))
         self._whole[path] = parts
         return path
 
