@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from math import inf
 
-from models.storage import load_device
 from scenarios.choices import Path, Problem, named
 from scenarios.events import Event as Spec
 from scenarios.schema import Scenario
+from scenarios.tier_spec import Layout
 from scenarios.topology import Topology
-from scenarios.topology.parts import Places
+from scenarios.topology.parts import Part, Places, parts_of
 from sim.clock import Clock
 from sim.cluster import Cluster
 from sim.events.replicas import Add, Drain, Restart
@@ -79,68 +79,53 @@ def _of_replicas(scenario: Scenario, spec: Spec, topology: Topology, clock: Cloc
 
 def event_problems(scenario: Scenario) -> Iterator[Problem]:
     """Yield key path and problem of every event that cannot happen to this cluster and its tiers."""
-    for name, tier in scenario.tiers.items():
-        if tier.layout is not None:
-            yield from _layout_problems(scenario, name)
+    if not scenario.events and all(tier.layout is None for tier in scenario.tiers.values()):
+        return
+    parts = {part.name: part for part in parts_of(scenario)}
+    for part in parts.values():
+        if part.spec.layout is not None:
+            yield from _layout_problems(part, part.spec.layout)
     for index, event in enumerate(scenario.events or ()):
         path: Path = ["events", index]
         if event.tier is not None:
-            yield from _loss_problems(scenario, event, path)
+            yield from _loss_problems(scenario, parts, event, path)
         else:
             yield from _replica_problems(scenario, event, path)
     if scenario.events and not _somebody_serves(scenario):
         yield ["events"], "leave no replica in the end; requests would wait for ever"
 
 
-def _devices(scenario: Scenario, name: str) -> tuple[int, int | None] | None:
-    """Return drives and ports of a tier, None where it is memory."""
-    spec = scenario.tiers[name]
-    if spec.device is None:
-        return None
-    device = load_device(spec.device, scenario.changes())
-    if device.device_class == "memory":
-        return None
-    cost = device.configure(spec.count, spec.ports, spec.drives)
-    return cost.drives, cost.ports
-
-
-def _layout_problems(scenario: Scenario, name: str) -> Iterator[Problem]:
-    layout, devices = scenario.tiers[name].layout, _devices(scenario, name)
-    assert layout is not None
-    path: Path = ["tiers", name, "layout"]
-    if devices is None:
-        yield path, f"is for drives; {name} is memory"
-    elif layout.data + layout.parity > devices[0]:
+def _layout_problems(part: Part, layout: Layout) -> Iterator[Problem]:
+    path: Path = ["tiers", part.name, "layout"]
+    if part.is_memory:
+        yield path, f"is for drives; {part.name} is memory"
+    elif layout.data + layout.parity > part.device.drives:
         pieces = f"{layout.data} + {layout.parity} pieces a chunk"
-        yield path, f"has {pieces}, each on its own drive; {name} has {devices[0]}"
+        yield path, f"has {pieces}, each on its own drive; {part.name} has {part.device.drives}"
 
 
-def _loss_problems(scenario: Scenario, event: Spec, path: Path) -> Iterator[Problem]:
-    assert event.tier is not None
-    below = [name for name in scenario.tiers if name != "hbm"]
-    if event.tier not in below:
-        yield [*path, "tier"], f"is '{event.tier}'; must be one of {', '.join(below) or 'none here'}"
+def _loss_problems(scenario: Scenario, parts: Mapping[str, Part], event: Spec, path: Path) -> Iterator[Problem]:
+    name = event.tier
+    part = parts.get(name or "")
+    if part is None:
+        yield [*path, "tier"], f"is '{name}'; must be one of {', '.join(parts) or 'none here'}"
         return
-    devices = _devices(scenario, event.tier)
-    if devices is None:
-        yield [*path, "tier"], f"is '{event.tier}', which is memory; write kind: restart and its node or replica"
+    if part.is_memory:
+        yield [*path, "tier"], f"is '{name}', which is memory; write kind: restart and its node or replica"
         return
-    drives, ports = devices
+    drives, ports = part.device.drives, part.device.ports
     if event.kind == "port" and ports is None:
-        yield [*path, "kind"], f"is port; {scenario.tiers[event.tier].device} has none in the catalogue"
+        yield [*path, "kind"], f"is port; {part.spec.device} has none in the catalogue"
         return
-    there = {"drive": drives, "port": ports or 1, "target": scenario.tiers[event.tier].count}[event.kind]
+    there = {"drive": drives, "port": ports or 1, "target": part.spec.count}[event.kind]
     if event.number > there:
-        yield [*path, "number"], f"is {event.number}; {event.tier} has {there}"
-    spec = scenario.tiers[event.tier]
-    if event.rebuild_bandwidth is not None and (spec.layout is None or not spec.layout.parity):
-        yield [*path, "rebuild_bandwidth"], f"there is nothing to rebuild from: set tiers.{event.tier}.layout.parity"
+        yield [*path, "number"], f"is {event.number}; {name} has {there}"
+    if event.rebuild_bandwidth is not None and not part.layout.parity:
+        yield [*path, "rebuild_bandwidth"], f"there is nothing to rebuild from: set tiers.{name}.layout.parity"
     places = Places.of(scenario.cluster)
-    remote = ports is not None or load_device(spec.device or "").device_class in {"array", "object"}
-    scope = spec.scope or ("shared" if remote else "node")
-    instances = {"shared": 1, "node": places.node(places.replicas - 1) + 1}.get(scope, places.replicas)
+    instances = len({places.instance(part, replica) for replica in range(places.replicas)})
     if event.instance >= instances:
-        yield [*path, "instance"], f"is {event.instance}; there are {instances} of {event.tier}, counted from 0"
+        yield [*path, "instance"], f"is {event.instance}; there are {instances} of {name}, counted from 0"
 
 
 def _replica_problems(scenario: Scenario, event: Spec, path: Path) -> Iterator[Problem]:
