@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
-from models.units import format_bytes, format_seconds
+from models.units import format_bytes
+from scenarios.figure_texts import seconds
 
 HEADER: Final = ("event", "at", "what it did", "warm after", "TTFT p50 / p99 before", "during", "after", "hits")
 """The last four are windows of the run before, during and after the event."""
@@ -18,10 +19,10 @@ def event_rows(events: Sequence[Mapping[str, Any]]) -> list[list[str]]:
 
 def _row(event: Mapping[str, Any]) -> list[str]:
     windows = [event["windows"][name] for name in ("before", "during", "after")]
-    latencies = [f"{_seconds(part['ttft_s']['p50'])} / {_seconds(part['ttft_s']['p99'])}" for part in windows]
+    latencies = [f"{seconds(part['ttft_s']['p50'])} / {seconds(part['ttft_s']['p99'])}" for part in windows]
     hits = " > ".join(_share(part["hit_ratio_tokens"]) for part in windows)
     name, done = f"{event['kind']}, {event['target']}", ", ".join(_effects(event)) or "-"
-    return [name, _seconds(event["at_s"]), done, _seconds(event["warmup_s"]), *latencies, hits]
+    return [name, seconds(event["at_s"]), done, seconds(event["warmup_s"]), *latencies, hits]
 
 
 def _effects(event: Mapping[str, Any]) -> Iterator[str]:
@@ -29,7 +30,7 @@ def _effects(event: Mapping[str, Any]) -> Iterator[str]:
         if event.get(key):
             yield f"{format_bytes(event[key])} {words}"
     if event.get("rebuild_s") is not None:
-        yield f"rebuilt in {format_seconds(event['rebuild_s'])}"
+        yield f"rebuilt in {seconds(event['rebuild_s'])}"
     for key, words in (
         ("failed_loads", "loads failed"),
         ("requests_in_hand", "requests in hand"),
@@ -38,11 +39,7 @@ def _effects(event: Mapping[str, Any]) -> Iterator[str]:
         if event.get(key):
             yield f"{event[key]:,} {words}"
     if "drained_s" in event:
-        yield f"drained in {format_seconds(event['drained_s'])}"
-
-
-def _seconds(value: float | None) -> str:
-    return "-" if value is None else format_seconds(value)
+        yield f"drained in {seconds(event['drained_s'])}"
 
 
 def _share(value: float | None) -> str:

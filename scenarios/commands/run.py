@@ -8,9 +8,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from models.errors import InputError
-from models.units import format_bytes, format_rate, format_seconds
+from models.units import format_bytes
 from scenarios.commands.progress import Progress
 from scenarios.commands.tables import print_json, print_pairs, print_table
+from scenarios.figure_texts import number, rate, seconds, share
 from scenarios.loader import lasting_trace, load_scenario
 
 if TYPE_CHECKING:
@@ -98,7 +99,7 @@ def _write_trace(result: SimulationResult, file: str, limit: int) -> None:
 def _print_summary(name: str, summary: Mapping[str, Any]) -> None:
     print_pairs(_overview(summary), title=name)
     sys.stdout.write("\n")
-    rows = [[label, *(_seconds(summary[key][column]) for column in _STATISTICS)] for key, label in _LATENCIES]
+    rows = [[label, *(seconds(summary[key][column]) for column in _STATISTICS)] for key, label in _LATENCIES]
     print_table(["latency", *_STATISTICS], rows, numbers_from=1)
     sys.stdout.write("\n")
     parts = summary["ttft_parts_s"]
@@ -140,18 +141,18 @@ def _overview(summary: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         "requests",
         f"{requests['completed']:,} completed, {requests['rejected']:,} rejected{failed}, of {requests['submitted']:,}",
     )
-    yield "makespan", _seconds(summary["makespan_s"])
-    output, prompts, rate = (throughput[f"{key}_per_s"] for key in ("output_tokens", "input_tokens", "requests"))
+    yield "makespan", seconds(summary["makespan_s"])
+    output, prompts, served = (throughput[f"{key}_per_s"] for key in ("output_tokens", "input_tokens", "requests"))
     yield (
         "throughput",
-        f"{_number(output)} output tokens/s, {_number(prompts)} input tokens/s, {_number(rate)} requests/s",
+        f"{number(output)} output tokens/s, {number(prompts)} input tokens/s, {number(served)} requests/s",
     )
-    yield "hit ratio", f"{_share(summary['hit_ratio_tokens'])} of prompt tokens"
+    yield "hit ratio", f"{share(summary['hit_ratio_tokens'])} of prompt tokens"
     if "slo" in summary:
         slo = summary["slo"]
-        yield "SLO", f"met by {_share(slo['attainment'])}, goodput {_number(slo['goodput_requests_per_s'])} requests/s"
+        yield "SLO", f"met by {share(slo['attainment'])}, goodput {number(slo['goodput_requests_per_s'])} requests/s"
     yield "preemptions", f"{summary['preemptions']:,}"
-    wall = f"{engine['wall_s']:.2f} s, {_number(engine['requests_per_wall_s'])} requests/s, {engine['events']:,} events"
+    wall = f"{engine['wall_s']:.2f} s, {number(engine['requests_per_wall_s'])} requests/s, {engine['events']:,} events"
     yield "simulated in", wall
 
 
@@ -171,8 +172,8 @@ def _parts(summary: Mapping[str, Any], parts: Mapping[str, Any]) -> Iterator[tup
 
 
 def _part(name: str, part_s: float | None, mean_s: float | None) -> list[str]:
-    share = None if part_s is None or not mean_s else part_s / mean_s
-    return [name, _seconds(part_s), _share(share)]
+    of_mean = None if part_s is None or not mean_s else part_s / mean_s
+    return [name, seconds(part_s), share(of_mean)]
 
 
 def _tier(name: str, figures: Mapping[str, Any]) -> list[str]:
@@ -184,31 +185,14 @@ def _link(name: str, figures: Mapping[str, Any]) -> list[str]:
     sizes = [format_bytes(figures[key]) for key in ("read_bytes", "write_bytes")]
     if "neighbour_read_bytes" in figures:
         sizes.append(format_bytes(figures["neighbour_read_bytes"] + figures["neighbour_write_bytes"]))
-    rates = [_rate(figures[key]) for key in ("busy_mean_bytes_per_s", "peak_bytes_per_s")]
-    return [name, *sizes, _share(figures["busy_fraction"]), *rates]
+    rates = [rate(figures[key]) for key in ("busy_mean_bytes_per_s", "peak_bytes_per_s")]
+    return [name, *sizes, share(figures["busy_fraction"]), *rates]
 
 
 def _neighbour(name: str, figures: Mapping[str, Any]) -> list[str]:
     bursts = figures.get("bursts")
     ended = (
-        ["-"] * 3 if bursts is None else [f"{bursts['ended']:,}", *(_seconds(bursts[k]) for k in ("mean_s", "max_s"))]
+        ["-"] * 3 if bursts is None else [f"{bursts['ended']:,}", *(seconds(bursts[k]) for k in ("mean_s", "max_s"))]
     )
     sizes = [format_bytes(figures[key]) for key in ("asked_bytes", "moved_bytes")]
-    return [name, *sizes, _rate(figures["mean_bytes_per_s"]), *ended, ", ".join(figures["links"])]
-
-
-def _seconds(value: float | None) -> str:
-    # Parts are differences of clock times: below a nanosecond there is only rounding.
-    return "-" if value is None else format_seconds(0.0 if abs(value) < 1e-9 else value)
-
-
-def _rate(value: float | None) -> str:
-    return "-" if value is None else format_rate(value)
-
-
-def _share(value: float | None) -> str:
-    return "-" if value is None else f"{value:.1%}"
-
-
-def _number(value: float | None) -> str:
-    return "-" if value is None else f"{value:,.4g}" if value < 1e4 else f"{value:,.0f}"
+    return [name, *sizes, rate(figures["mean_bytes_per_s"]), *ended, ", ".join(figures["links"])]

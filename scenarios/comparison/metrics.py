@@ -6,7 +6,8 @@ from collections.abc import Mapping, Sequence
 from statistics import median
 from typing import Any, Final
 
-from models.units import format_bytes, format_seconds
+from models.units import format_bytes
+from scenarios.figure_texts import seconds
 
 Metrics = dict[str, float | None]
 """By metric; None where a run has no such figure."""
@@ -74,8 +75,7 @@ def metric_text(metric: str, value: float | None) -> str:
         return f"{value:,.4g}"
     if metric.endswith("_per_s"):
         return f"{value:,.4g}" if value < 1e4 else f"{value:,.0f}"
-    # Parts are differences of clock times: below a nanosecond there is only rounding.
-    return format_seconds(0.0 if abs(value) < 1e-9 else value)
+    return seconds(value)
 
 
 def _at(summary: Mapping[str, Any], path: str) -> float | None:

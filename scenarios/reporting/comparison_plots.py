@@ -10,9 +10,10 @@ import numpy as np
 from scenarios.comparison import plot
 from scenarios.comparison.comparing import Compared, Comparison
 from scenarios.comparison.metrics import metric_text
+from scenarios.figure_texts import seconds
 from scenarios.reporting.drawing import HALF_IN, WIDE_IN, canvas, svg_of
 from scenarios.reporting.section import Plot
-from scenarios.reporting.words import listed, seconds
+from scenarios.reporting.words import listed
 from sim.results.plot import measured_ttft_s
 from sim.results.result import SimulationResult
 

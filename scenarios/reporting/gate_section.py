@@ -6,10 +6,11 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
+from scenarios.figure_texts import share
 from scenarios.planning.limits import figure_text
 from scenarios.reporting.json_files import printed
 from scenarios.reporting.section import Chapter, Fact, Section, Table, Text, Tone
-from scenarios.reporting.words import counted, listed, share
+from scenarios.reporting.words import counted, listed
 
 _KEYS: Final = frozenset({"name", "passed", "gates", "evidence"})
 _READING: Final = (

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from models.units import format_bytes, format_rate, format_seconds
+from scenarios.figure_texts import share
 from scenarios.planning.free import quantity_text
 from scenarios.planning.limits import figure_text
 from scenarios.planning.saved import ANSWER, MANIFEST, load_plan
@@ -16,7 +17,7 @@ from scenarios.reporting.json_files import printed
 from scenarios.reporting.run_plots import distribution, timelines, waterfall
 from scenarios.reporting.run_section import tables
 from scenarios.reporting.section import Block, Chapter, Fact, Plot, Section, Table, Text
-from scenarios.reporting.words import listed, meaning_of, share
+from scenarios.reporting.words import listed, meaning_of
 from sim.results.result import SimulationResult
 
 _KEYS: Final = frozenset({"feasible", "solution", "required", "bottleneck", "slo", "solve", "points"})

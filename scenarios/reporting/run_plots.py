@@ -7,9 +7,10 @@ from typing import Any
 
 import numpy as np
 
+from scenarios.figure_texts import rate, seconds, share
 from scenarios.reporting.drawing import HALF_IN, WIDE_IN, canvas, svg_of
 from scenarios.reporting.section import Plot
-from scenarios.reporting.words import listed, rate, seconds, share
+from scenarios.reporting.words import listed
 from sim.results.result import SimulationResult
 
 

@@ -8,10 +8,11 @@ from typing import Any, Final
 
 from scenarios.comparison.metrics import metric_text
 from scenarios.event_rows import HEADER, event_rows
+from scenarios.figure_texts import number, rate, seconds, share, size
 from scenarios.reporting.assumptions import assumption_chapters
 from scenarios.reporting.run_plots import distribution, drivers, timelines, waterfall
 from scenarios.reporting.section import Block, Chapter, Fact, Section, Table, Text
-from scenarios.reporting.words import cluster_of, counted, meaning_of, number, rate, seconds, share, size
+from scenarios.reporting.words import cluster_of, counted, meaning_of
 from sim.results.result import SimulationResult
 
 _STATISTICS: Final = ("mean", "p50", "p90", "p99", "max")

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from models.units import format_bytes, format_rate, format_seconds
-
 _MEANINGS: Final = {
     "queue: room for KV in HBM": "Requests wait because the KV cache in HBM is full: what helps is more room there "
     "(more or larger GPUs, a smaller KV type, a shorter context), not faster storage.",
@@ -32,31 +30,6 @@ def meaning_of(bottleneck: str) -> str:
         if bottleneck.startswith(start):
             return _MEANINGS[start]
     return ""
-
-
-def seconds(value: float | None) -> str:
-    """Return a time for people; what is below a nanosecond is rounding."""
-    return "-" if value is None else format_seconds(0.0 if abs(value) < 1e-9 else value)
-
-
-def share(value: float | None) -> str:
-    """Return a share for people."""
-    return "-" if value is None else f"{value:.1%}"
-
-
-def number(value: float | None) -> str:
-    """Return a number for people."""
-    return "-" if value is None else f"{value:,.4g}" if abs(value) < 1e4 else f"{value:,.0f}"
-
-
-def rate(value: float | None) -> str:
-    """Return bytes a second for people."""
-    return "-" if value is None else format_rate(value)
-
-
-def size(value: float | None) -> str:
-    """Return bytes for people."""
-    return "-" if value is None else format_bytes(value)
 
 
 def listed(words: Sequence[str]) -> str:
