@@ -57,8 +57,11 @@ class Watermarks(Part):
 class Layout(Part):
     """How chunks lie on the drives of a tier: ``data`` pieces, and ``parity`` more made of them, each on its own drive.
 
-    Any ``data`` of the pieces make the chunk again. Writes cross the drives once for each piece, and a capacity that
-    follows from the device is smaller by as much.
+    Any ``data`` of the pieces make the chunk again. A chunk is written whole, once, and never changed: a full stripe,
+    so that each piece crosses the drives once and nothing is read for it. An array whose stripes are longer than chunks
+    has small writes, which this does not model: two reads and two writes each, of data and of parity (Patterson, Gibson
+    and Katz, "A case for redundant arrays of inexpensive disks", SIGMOD 1988, the fourth level). A capacity that
+    follows from the device is smaller by what copies and parity take; one that is given is of KV.
     """
 
     data: int = Field(
@@ -69,9 +72,14 @@ class Layout(Part):
     )
 
     @property
+    def pieces(self) -> int:
+        """Drives that a chunk lies on."""
+        return self.data + self.parity
+
+    @property
     def overhead(self) -> float:
         """Bytes on drives for each byte of KV."""
-        return (self.data + self.parity) / self.data
+        return self.pieces / self.data
 
 
 class TierSpec(Part):

@@ -86,10 +86,10 @@ def accelerators(scenario: Scenario, assembly: Assembly) -> list[tuple[Accelerat
 
 
 def capacity_of(part: Part, assembly: Assembly) -> int:
-    """Return how large one place of a tier is [B]: its device where that is known, else what it has for KV."""
+    """Return how large one place of a tier is [B]: its device where that is known, else what its KV takes there."""
     if part.device.capacity_bytes is not None:
         return part.device.capacity_bytes
-    return round(assembly.topology.pools()[part.name][0].capacity_bytes)
+    return round(assembly.topology.pools()[part.name][0].capacity_bytes * part.layout.overhead)
 
 
 def _tier(part: Part, assembly: Assembly) -> Item:

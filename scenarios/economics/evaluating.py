@@ -119,7 +119,7 @@ def _tier_power(part: Part, figures: Mapping[str, Any], assembly: Assembly, wind
     idle_w = places * (device.power_w if device.idle_power_w is None else device.idle_power_w)
     busy = busy_share(
         read_bytes=figures["read_bytes"] / places,
-        write_bytes=figures["write_bytes"] / places,
+        write_bytes=figures["write_bytes"] * part.layout.overhead / places,
         read_bytes_per_s=device.read_bytes_per_s,
         write_bytes_per_s=device.write_bytes_per_s,
         time_s=window_s,

@@ -16,9 +16,11 @@ def wear_of(
 ) -> dict[str, float | None]:
     """Return what a tier is written with, over all its places, at the rate of the measured time.
 
-    ``write_bytes_per_day``; for drives also ``write_amplification``, ``flash_bytes_per_day``, ``dwpd`` against
-    ``rated_dwpd``, and ``wear_out_years``: None where nothing is written or the catalogue does not rate the device.
-    Days are calendar days: *utilisation* is the share of them in which the cluster does what the run does.
+    ``write_bytes_per_day``; for drives also ``drive_bytes_per_day``, which are those with copies and parity,
+    ``write_amplification``, ``flash_bytes_per_day``, ``dwpd`` against ``rated_dwpd``, and ``wear_out_years``: None
+    where nothing is written or the catalogue does not rate the device. Chunks are written in full stripes
+    (:class:`scenarios.tier_spec.Layout`); rebuilds and neighbours wear nothing out. Days are calendar days:
+    *utilisation* is the share of them in which the cluster does what the run does.
     """
     rate = figures["write_bytes"] / window_s * utilisation if window_s > 0.0 else 0.0
     found: dict[str, float | None] = {"write_bytes_per_day": rate * SECONDS_PER_DAY}
@@ -30,13 +32,18 @@ def wear_of(
     capacity = capacity_of(part, assembly)
     amplification = 1.0 if device.write_amplification is None else device.write_amplification
     rated = 1.0 if device.rated_write_amplification is None else device.rated_write_amplification
+    on_drives = rate * part.layout.overhead
     until_s = wear_out_s(
-        rate / places, endurance_bytes=endurance, write_amplification=amplification, rated_write_amplification=rated
+        on_drives / places,
+        endurance_bytes=endurance,
+        write_amplification=amplification,
+        rated_write_amplification=rated,
     )
     return found | {
+        "drive_bytes_per_day": on_drives * SECONDS_PER_DAY,
         "write_amplification": amplification,
-        "flash_bytes_per_day": rate * amplification * SECONDS_PER_DAY,
-        "dwpd": rate * SECONDS_PER_DAY / (places * capacity),
+        "flash_bytes_per_day": on_drives * amplification * SECONDS_PER_DAY,
+        "dwpd": on_drives * SECONDS_PER_DAY / (places * capacity),
         "rated_dwpd": device.rated_dwpd,
         "wear_out_years": None if until_s is None else until_s / SECONDS_PER_YEAR,
     }

@@ -36,21 +36,24 @@ class TierNeed:
     Parameters
     ----------
     read_bytes_per_s, write_bytes_per_s : float
-        Loads from it and stores to it: the rate that 99 % of the seconds stay at or below.
+        What is read from its medium and written to it, copies, parity and rebuilds included: the rate that 99 % of the
+        seconds stay at or below.
     read_mean_bytes_per_s, write_mean_bytes_per_s : float
         The same on average.
     read_iops, write_iops : float
         The 99 % rates in I/Os of the size that the stack makes; 0 for memory, which has none.
     capacity_bytes : float
-        What it held at most.
+        KV that it held at most.
     provided_bytes : float
-        What it could have held.
+        KV that it could have held.
+    raw_bytes : float
+        Room that what it held took on the medium, with copies and parity.
     drives : int or None
         The least number of its drives that can do all this; None for memory.
     drives_provided : int or None
         The number it has.
     drives_for : str or None
-        What asks for that many: ``rate`` or ``capacity``.
+        What asks for that many: ``rate``, ``capacity``, or ``layout``, each piece of a chunk being on its own drive.
     """
 
     read_bytes_per_s: float
@@ -61,6 +64,7 @@ class TierNeed:
     write_iops: float
     capacity_bytes: float
     provided_bytes: float
+    raw_bytes: float
     drives: int | None = None
     drives_provided: int | None = None
     drives_for: str | None = None
@@ -144,8 +148,13 @@ class _Rates:
         bins = max(math.ceil(span_s / _BIN_S), _FEWEST_BINS) if span_s > 0.0 else 0
         self._edges_s = np.linspace(from_s, to_s, bins + 1) if bins else np.zeros(0)
 
-    def of_drives(self, tier: str, links: Sequence[Link], ports: Sequence[Link]) -> tuple[Floats, Floats]:
-        """Return the rate of each bin [B/s] of reads and of writes, over the *links* of a tier's drives."""
+    def of_drives(
+        self, tier: str, links: Sequence[Link], ports: Sequence[Link], overhead: float
+    ) -> tuple[Floats, Floats]:
+        """Return the rate of each bin [B/s] of reads and of writes, over the *links* of a tier's drives.
+
+        Of each byte that is stored, *overhead* are written to the drives: links have metered them, transfers have not.
+        """
         table = self._links
         from_s, to_s = self._window_s
         time_s = table["time_s"][table["link"] == 0]
@@ -153,12 +162,12 @@ class _Rates:
         inside = (time_s + width_s > from_s) & (time_s < to_s)
         if inside.sum() < _FEWEST_METERED:
             # Spread over the time they took, transfers may seem to go faster together than their link does.
-            limits = (
-                min(sum(link.read_bytes_per_s for link in one) for one in (links, ports)),
-                min(sum(link.write_bytes_per_s for link in one) for one in (links, ports)),
+            most_read = min(sum(link.read_bytes_per_s for link in one) for one in (links, ports))
+            most_written = min(
+                sum(link.write_bytes_per_s for link in links), sum(link.write_bytes_per_s for link in ports) * overhead
             )
-            read, write = (np.minimum(self.of(tier, kind), limits[kind]) for kind in (_READ, _WRITE))
-            return read, write
+            read = np.minimum(self.of(tier, _READ), most_read)
+            return read, np.minimum(self.of(tier, _WRITE) * overhead, most_written)
         chosen = [table["link"] == self._link_names.index(link.name) for link in links]
         moved = [
             np.sum([table[f"{way}_bytes_per_s"][own][inside] for own in chosen], axis=0) for way in ("read", "write")
@@ -190,7 +199,7 @@ def _tier_need(part: Part, assembly: Assembly, rates: _Rates, summary: dict[str,
     on_drives = not part.is_memory
     media = _links(f"{part.name}.drives" if part.has_ports else part.name, assembly)
     if on_drives:
-        read, write = rates.of_drives(part.name, media, _links(part.name, assembly))
+        read, write = rates.of_drives(part.name, media, _links(part.name, assembly), part.layout.overhead)
     else:
         read, write = rates.of(part.name, _READ), rates.of(part.name, _WRITE)
     counters = summary["tiers"][part.name]
@@ -206,10 +215,11 @@ def _tier_need(part: Part, assembly: Assembly, rates: _Rates, summary: dict[str,
         write_iops=peak_write / piece_bytes if on_drives else 0.0,
         capacity_bytes=held_bytes,
         provided_bytes=float(counters["capacity_bytes"]),
+        raw_bytes=held_bytes * part.layout.overhead,
     )
     if not on_drives:
         return need
-    drives, why = _drives(part, media[0], (read, write), piece_bytes, held_bytes)
+    drives, why = _drives(part, media, (read, write), piece_bytes, need.raw_bytes)
     return replace(need, drives=drives, drives_provided=part.device.drives * len(media), drives_for=why)
 
 
@@ -220,21 +230,24 @@ def _links(family: str, assembly: Assembly) -> list[Link]:
 
 
 def _drives(
-    part: Part, link: Link, moved: tuple[Floats, Floats], piece_bytes: float, held_bytes: float
+    part: Part, media: Sequence[Link], moved: tuple[Floats, Floats], piece_bytes: float, raw_bytes: float
 ) -> tuple[int, str]:
-    """Return how many drives do the work of 99 % of the bins and hold what was held, and which of both asks for more.
+    """Return how many drives do the work of 99 % of the bins and have room for *raw_bytes*, and what asks for most.
 
     Reads and writes share a drive (or do not, where it is duplex) as they do in the run: by the time that each takes.
+    In each place there are as many as a chunk has pieces.
     """
-    device = part.device
+    device, link = part.device, media[0]
     read_limit = min(link.read_bytes_per_s, device.read_limit_bytes_per_s(piece_bytes)) / device.drives
     write_limit = min(link.write_bytes_per_s, device.write_limit_bytes_per_s(piece_bytes)) / device.drives
     read, write = moved[0] / read_limit, moved[1] / write_limit
     for_rate = _ceil(_often(np.maximum(read, write) if link.duplex else read + write))
     for_room = 0
     if device.capacity_bytes is not None:
-        for_room = _ceil(held_bytes / (device.capacity_bytes / device.drives))
-    return max(for_rate, for_room, 1), "capacity" if for_room > for_rate else "rate"
+        for_room = _ceil(raw_bytes / (device.capacity_bytes / device.drives))
+    most, why = (for_room, "capacity") if for_room > for_rate else (for_rate, "rate")
+    for_layout = 1 if part.spec.layout is None else part.layout.pieces * len(media)
+    return (for_layout, "layout") if for_layout > max(most, 1) else (max(most, 1), why)
 
 
 def _ceil(share: float) -> int:

@@ -215,13 +215,14 @@ def _required(said: Mapping[str, Any]) -> Iterator[Block]:
     rows = []
     for tier, need in said["required"].items():
         drives = "-" if need["drives"] is None else f"{need['drives']:,} of {need['drives_provided']:,}"
-        each = need["per_gpu"]
+        each, held = need["per_gpu"], need["capacity_bytes"]
+        raw = need.get("raw_bytes", held)
         rows.append(
             [
                 tier,
                 format_rate(need["read_bytes_per_s"]),
                 format_rate(need["write_bytes_per_s"]),
-                format_bytes(need["capacity_bytes"]),
+                format_bytes(held) + (f" ({format_bytes(raw)} on drives)" if raw > held else ""),
                 format_bytes(need["provided_bytes"]),
                 drives,
                 format_rate(each["read_bytes_per_s"]),
