@@ -1,8 +1,9 @@
 """Transfers as flows: max-min fair sharing of named links, filled over classes of equal flows.
 
 A flow is bytes + a path + a ceiling of its own. Flows of equal path, ceiling and share form one class with a virtual
-clock (bytes served to each of its flows so far), so that a change costs work per class, not per flow. Only links whose
-summed ceilings exceed their capacity can bind; classes that touch none of them simply run at their ceiling.
+clock (bytes served to each of its flows so far), so that a change costs work per class, not per flow; where ceilings do
+not bind, they need not be equal (``classes.py``). Only links whose summed ceilings exceed their capacity can bind;
+classes that touch none of them simply run at their ceiling.
 """
 
 from __future__ import annotations
@@ -12,10 +13,11 @@ from dataclasses import dataclass
 from heapq import heappop, heappush
 from math import inf, ulp
 from operator import attrgetter
-from typing import Final, Protocol
+from typing import Final
 
 from sim.clock import COMPLETION, SETTLE, Clock, Wakeup
-from sim.transfers.max_min import FlowClass, Path, Resource, fill, reach, shadowed_resources
+from sim.transfers.classes import Classes, Meter
+from sim.transfers.max_min import FlowClass, Path, Resource, reach, shadowed_resources
 
 READ: Final = 0
 WRITE: Final = 1
@@ -26,16 +28,6 @@ _FULL: Final = 1.0 + 1e-9
 """Demand above which a link counts as over-subscribed: above the drift of summed ceilings, below any effect."""
 _DUST_BYTES: Final = 1e-3
 """A flow with less than this left has ended."""
-
-
-class Meter(Protocol):
-    """Takes note of what moved over which links."""
-
-    def register(self, links: Sequence[tuple[int, int, float]]) -> int:
-        """Return a class id for flows that cross these (link, direction, passes)."""
-
-    def add(self, class_id: int, t0_s: float, t1_s: float, n_bytes: float) -> None:
-        """Note that ``n_bytes`` of payload moved evenly over [t0, t1] on the path of the class."""
 
 
 @dataclass(slots=True)
@@ -96,7 +88,8 @@ class FlowNetwork:
         self._resources = [Resource(i) for i in range(2 * len(links))]
         self._paths: list[Path] = []
         self._shadows_known = False
-        self._active: dict[FlowClass, None] = {}
+        self._classes = Classes(meter)
+        self._active = self._classes.active
         # What has changed since the rates were last settled.
         self._dirty: dict[FlowClass, None] = {}
         self._touched: dict[Resource, None] = {}
@@ -126,7 +119,7 @@ class FlowNetwork:
         moved = {path: path.started_bytes for path in self._paths}
         for cls in self._active:
             served = cls.served + cls.rate * (now - cls.at_s)
-            moved[cls.path] -= sum(max(0.0, end - served) for end, _, _ in cls.ends)
+            moved[cls.path] -= sum(max(0.0, end - served) for end, *_ in cls.ends)
         return moved
 
     def over_links(self, path_bytes: Mapping[Path, float]) -> list[list[float]]:
@@ -207,23 +200,14 @@ class FlowNetwork:
         ceiling = min(ceiling, path.capacity_bytes_per_s)
         now = self._clock.now_s
         touched = self._touched
-        cls = path.classes.get((ceiling, share))
-        if cls is None:
-            cls = path.classes[(ceiling, share)] = FlowClass(path, ceiling, share, now)
-            self._active[cls] = None
-            for resource, weight in path.terms:
-                resource.classes[cls] = weight
-                resource.demand += ceiling * weight
-                touched[resource] = None
-        else:
-            self._advance(cls, now)
-            for resource, weight in path.terms:
-                resource.demand += ceiling * weight
-                touched[resource] = None
+        cls = self._classes.joined(path, ceiling, share, now)
         cls.n += 1
         self._dirty[cls] = None
+        for resource, weight in path.terms:
+            resource.demand += ceiling * weight
+            touched[resource] = None
         self._started += 1
-        heappush(cls.ends, (cls.served + n_bytes, self._started, on_done))
+        heappush(cls.ends, (cls.served + n_bytes, self._started, ceiling, on_done))
         if not path.n:
             self._path_busy(path, now)
         path.n += 1
@@ -245,15 +229,6 @@ class FlowNetwork:
             self._paths_busy[i] -= 1
             if not self._paths_busy[i]:
                 self._busy_s[i] += now - self._busy_since_s[i]
-
-    def _advance(self, cls: FlowClass, now: float) -> None:
-        """Bring a class's virtual clock to the present."""
-        elapsed = now - cls.at_s
-        if elapsed > 0.0:
-            moved = cls.rate * elapsed
-            cls.served += moved
-            self._meter.add(cls.path.meter_class, cls.at_s, now, moved * cls.n)
-            cls.at_s = now
 
     def _on_settle(self, _: Wakeup) -> None:
         self._settle()
@@ -277,13 +252,14 @@ class FlowNetwork:
             full_ones = [resource for resource in refilled if resource.full]
             if full_ones:
                 full_ones.sort(key=_index)
-                rates = fill(affected, full_ones)
+            rates = self._classes.fill(affected, full_ones, changed, now)
         meter_add = self._meter.add
+        held_back: list[FlowClass] = []
         for cls in affected:
             rate = rates.get(cls, cls.ceiling)
             old = cls.rate
             if rate != old:
-                # As in _advance, which would cost a call for every class at every change.
+                # As Classes.advance does, which would cost a call for every class at every change.
                 at_s = cls.at_s
                 if at_s < now:
                     moved = old * (now - at_s)
@@ -295,6 +271,10 @@ class FlowNetwork:
                 continue
             remaining = cls.ends[0][0] - cls.served
             cls.end_s = now + remaining / rate if remaining > 0.0 else now
+            if rate < cls.ceiling < inf and len(cls.path.classes) > 1:
+                held_back.append(cls)
+        if held_back:
+            self._classes.pool(held_back, now)
         self._wake_at_first_end()
 
     def _wake_at_first_end(self) -> None:
@@ -313,7 +293,7 @@ class FlowNetwork:
         deferred, self._settling = self._settling, True
         done: list[Callable[[], None]] = []
         for cls in [cls for cls in self._active if cls.end_s <= now]:
-            self._advance(cls, now)
+            self._classes.advance(cls, now)
             self._end_flows(cls, now, done)
         for on_done in done:
             on_done()
@@ -332,28 +312,25 @@ class FlowNetwork:
         served = cls.served
         horizon = served + max(_DUST_BYTES, cls.rate * 8.0 * ulp(now), 4.0 * ulp(served))
         ends = cls.ends
-        ended = 0
+        ended, freed = 0, 0.0
         while ends and ends[0][0] <= horizon:
-            done.append(heappop(ends)[2])
+            _, _, ceiling, on_done = heappop(ends)
+            done.append(on_done)
             ended += 1
-        path = cls.path
-        freed = ended * cls.ceiling
-        for resource, weight in cls.terms:
-            if not ends:
-                del resource.classes[cls]
-            # An idle resource is set to exactly zero so that rounding cannot pile up.
-            resource.demand = resource.demand - freed * weight if resource.classes else 0.0
-            self._touched[resource] = None
+            freed += ceiling
+        cls.n -= ended
         if ends:
             # Too early by a rounding, or flows of the class remain: the settling that follows finds the next end.
             self._dirty[cls] = None
         else:
-            cls.end_s = inf
-            del self._active[cls]
-            del path.classes[(cls.ceiling, cls.share)]
+            self._classes.close(cls)
             self._dirty.pop(cls, None)
-        cls.n -= ended
+        for resource, weight in cls.terms:
+            # An idle resource is set to exactly zero so that rounding cannot pile up.
+            resource.demand = resource.demand - freed * weight if resource.classes else 0.0
+            self._touched[resource] = None
         self.flows_ended += ended
+        path = cls.path
         path.n -= ended
         if not path.n:
             self._path_idle(path, now)

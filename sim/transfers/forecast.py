@@ -36,24 +36,25 @@ def expected_s(
 
 def _shared_s(resource: Resource, own_s: float, n_bytes: float, least_s: float, now_s: float) -> float:
     """Return how long a resource needs for ``own_s`` of its time and what its flows move of theirs meanwhile [s]."""
-    others: list[tuple[float, float, list[float]]] = []  # weight, ceiling, and what each flow moves at most [B]
+    others: list[tuple[float, list[tuple[float, float]]]] = []  # weight; of each flow, what it moves at most [B], ceiling
     total_s = own_s
     for cls, weight in resource.classes.items():
         served = cls.served + cls.rate * (now_s - cls.at_s)
         # Others' traffic goes on and on: what is under way of it is only its next piece.
         goes_on = cls.path.is_background
         own = n_bytes * cls.share
-        most = [own if goes_on else min(end - served, own) for end, _, _ in cls.ends if end > served]
-        others.append((weight, cls.ceiling, most))
-        total_s += weight * sum(most)
+        most = [
+            (own if goes_on else min(end - served, own), ceiling) for end, _, ceiling, _ in cls.ends if end > served
+        ]
+        others.append((weight, most))
+        total_s += weight * sum(part for part, _ in most)
     for _ in range(_ROUNDS):
         if total_s <= least_s:
             break
         # In that time a flow moves no more than its ceiling lets it; so the resource is done sooner.
         moved_s = own_s
-        for weight, ceiling, most in others:
-            limit = ceiling * total_s
-            moved_s += weight * sum(min(part, limit) for part in most)
+        for weight, most in others:
+            moved_s += weight * sum(min(part, ceiling * total_s) for part, ceiling in most)
         if moved_s >= total_s * (1.0 - 1e-9):
             break
         total_s = moved_s

@@ -67,15 +67,37 @@ class Path:
         """Payload of all flows so far."""
 
 
-class FlowClass:
-    """Flows of equal path, ceiling and share: one rate, one virtual clock, one heap of ends."""
+Flow = tuple[float, int, float, Callable[[], None]]
+"""When a flow ends on the virtual clock of its class [B], which one it is, its ceiling [B/s], and what is called then."""
 
-    __slots__ = ("at_s", "ceiling", "end_s", "ends", "level_cap", "n", "path", "rate", "served", "share", "terms")
+
+class FlowClass:
+    """Flows of equal path, ceiling and share: one rate, one virtual clock, one heap of ends.
+
+    A class of ceiling inf is a pool: its flows have ceilings of their own, all above its rate.
+    """
+
+    __slots__ = (
+        "at_s",
+        "ceiling",
+        "end_s",
+        "ends",
+        "least_ceiling",
+        "level_cap",
+        "n",
+        "path",
+        "rate",
+        "served",
+        "share",
+        "terms",
+    )
 
     def __init__(self, path: Path, ceiling: float, share: float, now_s: float) -> None:
         self.path = path
         self.terms = path.terms
         self.ceiling = ceiling
+        self.least_ceiling = ceiling
+        """No flow of it has a lower one; in a pool, none that is left may have one as low."""
         self.share = share
         self.level_cap = ceiling / share
         self.n = 0
@@ -83,7 +105,7 @@ class FlowClass:
         self.served = 0.0
         """Bytes served to each flow since the class came to be: its virtual clock, as of ``at_s``."""
         self.at_s = now_s
-        self.ends: list[tuple[float, int, Callable[[], None]]] = []
+        self.ends: list[Flow] = []
         self.end_s = inf
         """When its first flow ends at the present rate."""
 

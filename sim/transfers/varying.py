@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from sim.clock import SETTLE, Clock
-from sim.transfers.flows import READ, WRITE, FlowNetwork, Hop, Link, Meter
+from sim.transfers.classes import Meter
+from sim.transfers.flows import READ, WRITE, FlowNetwork, Hop, Link
 from sim.transfers.max_min import Path, Resource
 
 
@@ -61,7 +62,9 @@ class VaryingNetwork(FlowNetwork):
             if any(i == index for _, i, _, _ in parts):
                 self._weigh(path, changed)
         for resource in changed:
-            resource.demand = sum(cls.n * cls.ceiling * weight for cls, weight in resource.classes.items())
+            resource.demand = sum(
+                weight * sum(ceiling for _, _, ceiling, _ in cls.ends) for cls, weight in resource.classes.items()
+            )
             self._touched[resource] = None
         if not self._settling:
             self._settling = True
@@ -74,7 +77,7 @@ class VaryingNetwork(FlowNetwork):
             terms[resource] = terms.get(resource, 0.0) + weight / self._left[i][direction]
         path.all_terms = path.terms = tuple(terms.items())
         for cls in path.classes.values():
-            self._advance(cls, self._clock.now_s)
+            self._classes.advance(cls, self._clock.now_s)
             cls.terms = path.terms
             self._dirty[cls] = None
             for resource, weight in path.terms:

@@ -162,6 +162,10 @@ def flow_by_flow(case: Case) -> list[float]:
     return ended_s
 
 
+def ceilings(cls: FlowClass) -> list[float]:
+    return [ceiling for _, _, ceiling, _ in cls.ends]
+
+
 @given(case=cases())
 @settings(max_examples=150)
 def test_rates_are_max_min_fair_and_no_link_is_overfull_at_any_time(case: Case) -> None:
@@ -175,12 +179,13 @@ def test_rates_are_max_min_fair_and_no_link_is_overfull_at_any_time(case: Case) 
                 used[resource] = used.get(resource, 0.0) + cls.n * cls.rate * weight
                 level_on[resource] = max(level_on.get(resource, 0.0), cls.rate / cls.share)
             for resource, weight in cls.path.terms:
-                demand[resource] = demand.get(resource, 0.0) + cls.n * cls.ceiling * weight
+                demand[resource] = demand.get(resource, 0.0) + sum(ceilings(cls)) * weight
         assert {resource: resource.demand for resource in demand} == pytest.approx(demand, rel=1e-9)
         assert max(used.values(), default=0.0) <= 1.0 + 2e-9
         for cls in classes:
-            assert cls.rate <= cls.ceiling * (1.0 + 1e-12)
-            if cls.rate < cls.ceiling * (1.0 - 1e-9):
+            assert len(cls.ends) == cls.n
+            assert cls.rate <= min(ceilings(cls)) * (1.0 + 1e-12)
+            if cls.rate < max(ceilings(cls)) * (1.0 - 1e-9):
                 # It is held back by a full link, on which nobody has more for its share.
                 assert any(
                     used[resource] >= 1.0 - 1e-9 and level_on[resource] <= cls.rate / cls.share * (1.0 + 1e-9)
