@@ -36,6 +36,14 @@ class RunSet:
         bounds = self._bounds.get(key >> STRAND_BITS)
         return bounds is not None and bisect_right(bounds, key) & 1 == 1
 
+    def holds(self, low: int, high: int) -> bool:
+        """Return whether all keys from ``low`` to below ``high``, of one strand and at least one, are in the set."""
+        bounds = self._bounds.get(low >> STRAND_BITS)
+        if bounds is None:
+            return False
+        place = bisect_right(bounds, low)
+        return place & 1 == 1 and bounds[place] >= high
+
     def runs(self) -> Iterator[range]:
         """Yield all keys as runs; the set must not be changed meanwhile."""
         for bounds in self._bounds.values():
@@ -189,17 +197,18 @@ class RunCounts:
         steps = self._steps.get(run.start >> STRAND_BITS)
         if steps is None:
             return [run]
-        if run.step < 0:
-            return [part[::-1] for part in reversed(self.absent(run[::-1]))]
         bounds, counts = steps
+        at, stop = (run.start, run.stop) if run.step > 0 else (run.stop + 1, run.start + 1)
+        place = bisect_right(bounds, at)
+        if 0 < place < len(bounds) and bounds[place] >= stop:  # all of it in one step, as mostly
+            return [] if counts[place - 1] else [run]
         parts = []
-        at, place = run.start, bisect_right(bounds, run.start)
-        while at < run.stop:
-            end = min(bounds[place], run.stop) if place < len(bounds) else run.stop
+        while at < stop:
+            end = min(bounds[place], stop) if place < len(bounds) else stop
             if not 0 < place < len(bounds) or not counts[place - 1]:
                 parts.append(range(at, end))
             at, place = end, place + 1
-        return parts
+        return parts if run.step > 0 else [part[::-1] for part in reversed(parts)]
 
     def at_least(self, run: range, least: int) -> list[range]:
         """Return the parts of an ascending ``run`` that are counted ``least`` times or more (``least`` above 0)."""

@@ -14,7 +14,7 @@ from sim.policies.hooks import hooks, name_of
 from sim.policies.leaf_extents import LeafExtents, Pins
 from sim.policies.ranked_extents import RankedExtents
 from sim.run_sets import RunSet
-from sim.runs import STRAND_BITS, as_runs, ascending
+from sim.runs import STRAND_BITS, as_runs
 
 
 class LeafConstrained:
@@ -249,12 +249,12 @@ def check_run(policy: EvictionPolicy, run: range) -> None:
 def _check(policy: EvictionPolicy, run: range, resident: RunSet) -> None:
     """Refuse what is no run of resident chunks."""
     check_run(policy, run)
-    if len(run) == 1:
-        if run.start not in resident:
-            raise broken(policy, f"victims() returned chunk {run.start}, which is not resident")
+    low, high = (run.start, run.stop) if run.step > 0 else (run.stop + 1, run.start + 1)
+    if low >> STRAND_BITS == (high - 1) >> STRAND_BITS and resident.holds(low, high):
         return
-    if run[0] >> STRAND_BITS != run[-1] >> STRAND_BITS or resident.leading(ascending(run)) < len(run):
-        raise broken(policy, f"victims() returned {run!r}, which is not all resident")
+    if len(run) == 1:
+        raise broken(policy, f"victims() returned chunk {run.start}, which is not resident")
+    raise broken(policy, f"victims() returned {run!r}, which is not all resident")
 
 
 def _check_unique(policy: EvictionPolicy, victims: list[range]) -> None:

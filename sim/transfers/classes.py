@@ -10,9 +10,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from heapq import heapify, heappush
 from math import inf
-from typing import Protocol
+from typing import Final, Protocol
 
 from sim.transfers.max_min import Flow, FlowClass, Path, Resource, fill
+
+CROWD: Final = 8
+"""So many classes of one path are brought together; fewer cost less than that does."""
 
 
 class Meter(Protocol):

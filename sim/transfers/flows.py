@@ -16,7 +16,7 @@ from operator import attrgetter
 from typing import Final
 
 from sim.clock import COMPLETION, SETTLE, Clock, Wakeup
-from sim.transfers.classes import Classes, Meter
+from sim.transfers.classes import CROWD, Classes, Meter
 from sim.transfers.max_min import FlowClass, Path, Resource, reach, shadowed_resources
 
 READ: Final = 0
@@ -271,7 +271,7 @@ class FlowNetwork:
                 continue
             remaining = cls.ends[0][0] - cls.served
             cls.end_s = now + remaining / rate if remaining > 0.0 else now
-            if rate < cls.ceiling < inf and len(cls.path.classes) > 1:
+            if rate < cls.ceiling < inf and len(cls.path.classes) >= CROWD:
                 held_back.append(cls)
         if held_back:
             self._classes.pool(held_back, now)

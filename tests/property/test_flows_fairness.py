@@ -1,6 +1,6 @@
 """Random networks and flows: fair rates at every instant, nothing lost, the same ends as a filling flow by flow."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from math import inf, ulp
 
@@ -17,6 +17,14 @@ GB = 1e9
 
 Look = Callable[[float, Sequence[FlowClass]], None]
 """Is shown the time and the classes under way, whenever the rates have settled."""
+
+
+@pytest.fixture(autouse=True, scope="module")
+def two_are_a_crowd() -> Iterator[None]:
+    """Pool whatever can be pooled: cases of eight classes on a path would be rare."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("sim.transfers.flows.CROWD", 2)
+        yield
 
 
 @dataclass(frozen=True)

@@ -134,6 +134,40 @@ def test_a_bounce_crosses_the_bus_twice_and_a_slower_device_counts_for_its_flows
     assert bench.meter.total_bytes(0, READ) == pytest.approx((20 + 10 + 30 / 7) * GB)  # each pass counts
 
 
+def test_behind_a_full_link_flows_of_different_ceilings_are_one_class_until_their_ceilings_bind() -> None:
+    # 16 flows of 1 GB each and ceilings of 1.0, 1.1, ... 2.5 GB/s share 8 GB/s: 0.5 each. At 1 s the half of them with
+    # 0.5 GB is done; the others have 1 each, 8 GB in all, and everyone could have 1 GB/s: that is the first one's
+    # ceiling. They end together at 2 s but for one in a hundred thousand, which is slower.
+    bench, pipe = one_link(8.0)
+    for i in range(16):
+        bench.start(0.0, f"{i}", pipe, (0.5 if i % 2 else 1.5) * GB, ceiling=(1.0 + i / 10) * GB)
+    bench.clock.run(until=0.5)
+    assert len(bench.network._active) == 1
+    ended = bench.run()
+    assert [ended[f"{i}"] for i in range(1, 16, 2)] == [pytest.approx(1.0)] * 8
+    assert [ended[f"{i}"] for i in range(0, 16, 2)] == [pytest.approx(2.0)] * 8
+    assert bench.meter.total_bytes(0, READ) == pytest.approx(16 * GB)
+
+
+def test_flows_leave_their_common_class_one_by_one_as_their_ceilings_bind() -> None:
+    # Ten flows share 10 GB/s, ceilings 2.0, 2.1, ... 2.9 GB/s. Seven of 1 GB are done at 1 s; the three left (2.0, 2.1
+    # and 2.9) want no more than 7 of the 10, so each runs at its own ceiling from there on.
+    bench, pipe = one_link(10.0)
+    for i in range(10):
+        bench.start(0.0, f"{i}", pipe, (5.0 if i in (0, 1, 9) else 1.0) * GB, ceiling=(2.0 + i / 10) * GB)
+    # Another one that comes meanwhile, slower than what is left to each: it never was in that class.
+    bench.start(0.0, "slow", pipe, 1 * GB, ceiling=0.1 * GB)
+    bench.clock.run(until=0.5)
+    assert sorted(cls.n for cls in bench.network._active) == [1, 10]
+    ended = bench.run()
+    each = 0.99 * GB  # of ten, beside the slow one
+    first_s = 1 * GB / each
+    assert [ended[f"{i}"] for i in range(2, 9)] == [pytest.approx(first_s)] * 7
+    for i, ceiling in ((0, 2.0), (1, 2.1), (9, 2.9)):
+        assert ended[f"{i}"] == pytest.approx(first_s + 4.0 / ceiling)
+    assert ended["slow"] == pytest.approx(10.0)
+
+
 @pytest.fixture
 def settled(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     """Return the times at which rates were settled."""
