@@ -51,6 +51,8 @@ def calibrate_steps(
         for name in names or ():
             if name not in allowed:
                 raise InputError(f"{option} is '{name}'; must be one of {', '.join(allowed)}")
+    if out is not None and Path(out).exists() and not Path(out).is_dir():
+        raise InputError(f"--out {out}: is a file; must be a folder, which may be new")
     if out is not None and not Path(out).parent.is_dir():
         raise InputError(f"--out {out}: there is no folder {Path(out).parent}")
     read = read_rows(data)

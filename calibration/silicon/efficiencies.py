@@ -9,6 +9,8 @@ from typing import Final
 
 import yaml
 
+from models.catalogue import load_entry
+
 SOURCE: Final = "fitted by kvtier to AIConfigurator's silicon sample (InferenceX and NVIDIA; Apache-2.0)"
 
 
@@ -24,6 +26,9 @@ class Parameter:
         Centre in that unit, and standard deviation of the logarithm.
     low, high : float
         Bounds in that unit.
+    of_library : bool
+        Whether it is a share of what libraries reach on a part (matrix products, copies and reductions alone, as its
+        catalogue entry has them) rather than the part's figure itself.
     """
 
     name: str
@@ -32,27 +37,42 @@ class Parameter:
     spread: float
     low: float
     high: float
+    of_library: bool = False
 
     @property
     def of_engine(self) -> bool:
         """Whether it is a key of a scenario's engine rather than a figure of an accelerator."""
         return self.name in _OF_ENGINE
 
+    def on(self, accelerator: str, value: float) -> float | None:
+        """Return the figure that *value* means on an accelerator; None where libraries have none there."""
+        if not self.of_library:
+            return value
+        reached = load_entry("accelerator", accelerator).optional_si(self.name)
+        return None if reached is None else value * reached
 
-def _share(name: str, prior: float, spread: float, high: float = 0.98) -> Parameter:
+
+def _share(name: str, prior: float, spread: float, *, high: float) -> Parameter:
     return Parameter(name=name, unit="", prior=prior, spread=spread, low=0.02, high=high)
 
 
-# Priors: GEMM and triad efficiencies of the catalogue's sources, wide enough for whole engines; fixed times and factors
+def _of_library(name: str, prior: float, spread: float, *, high: float) -> Parameter:
+    return Parameter(name=name, unit="", prior=prior, spread=spread, low=0.02, high=high, of_library=True)
+
+
+# Efficiencies are shares of what a part's libraries reach, so that what is known of a new part (its matrix products
+# reach 0.57 of peak where Hopper's reach 0.65, its reductions 0.76 where Hopper's reach 1.06) need not be fitted.
+# Priors: engines are near their libraries where one large kernel does the work (16-bit products, copies), less so where
+# quantising, small products or the ranks' waiting come between; wide enough for whole engines. Fixed times and factors
 # of which only the order of magnitude is known are a factor of two. A layer passes its activations about ten times (two
 # norms, two residual sums, rotation, activation function and quantisation), and launches some tens of kernels of about
 # 10 us each where no CUDA graph does.
 PARAMETERS: Final = (
-    _share("bf16_efficiency", 0.6, 0.25),
-    _share("fp8_efficiency", 0.5, 0.25),
-    _share("fp4_efficiency", 0.3, 0.25),
-    _share("hbm_efficiency", 0.85, 0.1),
-    _share("collective_efficiency", 0.7, 0.3, high=1.2),
+    _of_library("bf16_efficiency", 1.0, 0.25, high=1.5),
+    _of_library("fp8_efficiency", 0.8, 0.25, high=1.5),
+    _of_library("fp4_efficiency", 0.53, 0.25, high=1.5),
+    _of_library("hbm_efficiency", 0.97, 0.1, high=1.12),
+    _of_library("collective_efficiency", 0.75, 0.3, high=1.2),
     _share("expert_compute_factor", 0.6, 0.3, high=1.5),
     _share("expert_hbm_factor", 0.7, 0.3, high=1.5),
     _share("kv_hbm_factor", 0.8, 0.25, high=1.5),
@@ -91,8 +111,8 @@ def write_entry(path: Path, accelerator: str, values: Efficiencies, *, source: s
     """Write an accelerator entry that differs from the shipped one in the fitted figures only."""
     figures: dict[str, dict[str, str | float]] = {}
     for parameter in PARAMETERS:
-        if not parameter.of_engine:
-            value = float(values[parameter.name])
+        value = None if parameter.of_engine else parameter.on(accelerator, float(values[parameter.name]))
+        if value is not None:
             figures[parameter.name] = {"value": f"{value!r} {parameter.unit}" if parameter.unit else value}
     entry = {"base": accelerator, "name": path.stem, "status": "fitted", "source": source, "figures": figures}
     path.write_text(yaml.safe_dump(entry, sort_keys=False, width=120), encoding="utf-8")

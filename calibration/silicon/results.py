@@ -15,7 +15,6 @@ from calibration.silicon.efficiencies import PARAMETERS, SOURCE, Parameter
 from calibration.silicon.fitting import GROUP_SPREAD, Fit
 from calibration.silicon.rows import Row
 from calibration.silicon.splits import SPLITS, Errors, SplitResult
-from models.catalogue import load_entry
 from scenarios.whole_files import write_whole_text
 
 LICENCE: Final = "Apache-2.0"
@@ -67,7 +66,7 @@ def document(result: SplitResult, *, date: str) -> dict[str, Any]:
             spread = fitted.deviations[parameter.name]
             if accelerator is not None and accelerator not in seen and parameter.name.endswith("_efficiency"):
                 spread = hypot(spread, unseen)
-            parameters[key] = _parameter(parameter, fitted, spread)
+            parameters[key] = _parameter(parameter, accelerator, fitted, spread)
     what = {"half": "half of the groups", "hopper": "H100 and H200 alone", "all": "all groups"}[result.split]
     return {
         "name": f"{result.engine}-{result.split}",
@@ -91,21 +90,20 @@ def _keys(parameter: Parameter) -> Iterator[tuple[str, str | None]]:
         yield f"engine.{parameter.name}", None
         return
     for accelerator in ACCELERATORS:
-        arithmetic, _, kind = parameter.name.partition("_")
-        absent = (
-            arithmetic in {"fp8", "fp4"} and f"{arithmetic}_peak" not in load_entry("accelerator", accelerator).figures
-        )
-        if not (kind == "efficiency" and absent):
+        if parameter.on(accelerator, parameter.prior) is not None:
             yield f"figures.{accelerator}.{parameter.name}", accelerator
 
 
-def _parameter(parameter: Parameter, fitted: Fit, spread: float) -> dict[str, Any]:
-    value = rounded(fitted.values[parameter.name], _DIGITS)
+def _parameter(parameter: Parameter, accelerator: str | None, fitted: Fit, spread: float) -> dict[str, Any]:
+    value, prior = fitted.values[parameter.name], parameter.prior
+    if accelerator is not None:
+        value, prior = (parameter.on(accelerator, figure) or 0.0 for figure in (value, prior))
+    text = rounded(value, _DIGITS)
     return {
-        "value": f"{value} {parameter.unit}" if parameter.unit else value,
+        "value": f"{text} {parameter.unit}" if parameter.unit else text,
         "spread": rounded(spread, _DIGITS),
         "from_data": round(fitted.from_data[parameter.name], 2),
-        "prior": f"{parameter.prior:g} {parameter.unit}".strip(),
+        "prior": f"{prior:.4g} {parameter.unit}".strip(),
         "prior_spread": parameter.spread,
     }
 
