@@ -87,7 +87,7 @@ class Classes:
     def fill(
         self, affected: dict[FlowClass, None], full: Sequence[Resource], changed: dict[FlowClass, None], now_s: float
     ) -> dict[FlowClass, float]:
-        """Return the fair rates of the *affected* classes that cross *full* resources; the others run at their ceilings.
+        """Return the fair rates of the *affected* classes that cross *full* resources; others run at their ceilings.
 
         Flows that would run faster in a pool than their ceilings let them leave it first: the classes that they go to
         become *affected* and *changed*, as the pool does.

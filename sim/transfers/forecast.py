@@ -36,7 +36,8 @@ def expected_s(
 
 def _shared_s(resource: Resource, own_s: float, n_bytes: float, least_s: float, now_s: float) -> float:
     """Return how long a resource needs for ``own_s`` of its time and what its flows move of theirs meanwhile [s]."""
-    others: list[tuple[float, list[tuple[float, float]]]] = []  # weight; of each flow, what it moves at most [B], ceiling
+    # Weight, and of each flow what it moves at most [B] and its ceiling.
+    others: list[tuple[float, list[tuple[float, float]]]] = []
     total_s = own_s
     for cls, weight in resource.classes.items():
         served = cls.served + cls.rate * (now_s - cls.at_s)

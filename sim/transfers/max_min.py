@@ -68,7 +68,7 @@ class Path:
 
 
 Flow = tuple[float, int, float, Callable[[], None]]
-"""When a flow ends on the virtual clock of its class [B], which one it is, its ceiling [B/s], and what is called then."""
+"""When a flow ends on the clock of its class [B], which one it is, its ceiling [B/s], and what is called then."""
 
 
 class FlowClass:
