@@ -122,7 +122,8 @@ def test_a_fitted_entry_differs_from_the_shipped_one_in_what_was_fitted_only(tmp
     path = tmp_path / "fitted.yaml"
     write_entry(path, "b200-sxm", {**priors(), "hbm_efficiency": 0.71, "layer_fixed": 9.5, "routing_skew": 1.25})
     fitted, shipped = load_accelerator(str(path)), load_accelerator("b200-sxm")
-    assert fitted.hbm_efficiency == 0.71
+    # A share of what copies reach: 0.865 of peak on a B200.
+    assert fitted.hbm_efficiency == pytest.approx(0.71 * shipped.hbm_efficiency)
     assert fitted.layer_fixed_s == pytest.approx(9.5e-6)
     assert fitted.routing_skew == 1.25
     assert fitted.peak_flops_per_s == shipped.peak_flops_per_s
