@@ -44,20 +44,13 @@ class Parameter:
         """Whether it is a key of a scenario's engine rather than a figure of an accelerator."""
         return self.name in _OF_ENGINE
 
-    def on(self, accelerator: str, value: float) -> float | None:
-        """Return the figure that *value* means on an accelerator; None where libraries have none there."""
-        if not self.of_library:
-            return value
-        reached = load_entry("accelerator", accelerator).optional_si(self.name)
-        return None if reached is None else value * reached
+    def scale(self, accelerator: str) -> float | None:
+        """Return what 1 of it is as a figure of an accelerator; None where libraries have none there."""
+        return load_entry("accelerator", accelerator).optional_si(self.name) if self.of_library else 1.0
 
 
-def _share(name: str, prior: float, spread: float, *, high: float) -> Parameter:
-    return Parameter(name=name, unit="", prior=prior, spread=spread, low=0.02, high=high)
-
-
-def _of_library(name: str, prior: float, spread: float, *, high: float) -> Parameter:
-    return Parameter(name=name, unit="", prior=prior, spread=spread, low=0.02, high=high, of_library=True)
+def _share(name: str, prior: float, spread: float, *, high: float, of_library: bool = False) -> Parameter:
+    return Parameter(name=name, unit="", prior=prior, spread=spread, low=0.02, high=high, of_library=of_library)
 
 
 # Efficiencies are shares of what a part's libraries reach, so that what is known of a new part (its matrix products
@@ -68,11 +61,11 @@ def _of_library(name: str, prior: float, spread: float, *, high: float) -> Param
 # norms, two residual sums, rotation, activation function and quantisation), and launches some tens of kernels of about
 # 10 us each where no CUDA graph does.
 PARAMETERS: Final = (
-    _of_library("bf16_efficiency", 1.0, 0.25, high=1.5),
-    _of_library("fp8_efficiency", 0.8, 0.25, high=1.5),
-    _of_library("fp4_efficiency", 0.53, 0.25, high=1.5),
-    _of_library("hbm_efficiency", 0.97, 0.1, high=1.12),
-    _of_library("collective_efficiency", 0.75, 0.3, high=1.2),
+    _share("bf16_efficiency", 1.0, 0.25, high=1.5, of_library=True),
+    _share("fp8_efficiency", 0.8, 0.25, high=1.5, of_library=True),
+    _share("fp4_efficiency", 0.53, 0.25, high=1.5, of_library=True),
+    _share("hbm_efficiency", 0.97, 0.1, high=1.12, of_library=True),
+    _share("collective_efficiency", 0.75, 0.3, high=1.2, of_library=True),
     _share("expert_compute_factor", 0.6, 0.3, high=1.5),
     _share("expert_hbm_factor", 0.7, 0.3, high=1.5),
     _share("kv_hbm_factor", 0.8, 0.25, high=1.5),
@@ -111,8 +104,9 @@ def write_entry(path: Path, accelerator: str, values: Efficiencies, *, source: s
     """Write an accelerator entry that differs from the shipped one in the fitted figures only."""
     figures: dict[str, dict[str, str | float]] = {}
     for parameter in PARAMETERS:
-        value = None if parameter.of_engine else parameter.on(accelerator, float(values[parameter.name]))
-        if value is not None:
+        scale = None if parameter.of_engine else parameter.scale(accelerator)
+        if scale is not None:
+            value = float(values[parameter.name]) * scale
             figures[parameter.name] = {"value": f"{value!r} {parameter.unit}" if parameter.unit else value}
     entry = {"base": accelerator, "name": path.stem, "status": "fitted", "source": source, "figures": figures}
     path.write_text(yaml.safe_dump(entry, sort_keys=False, width=120), encoding="utf-8")

@@ -62,11 +62,11 @@ def document(result: SplitResult, *, date: str) -> dict[str, Any]:
     seen = {row.accelerator for row in result.rows if fitted_side(row)}
     parameters: dict[str, Any] = {}
     for parameter in PARAMETERS:
-        for key, accelerator in _keys(parameter):
+        for key, accelerator, scale in _keys(parameter):
             spread = fitted.deviations[parameter.name]
-            if accelerator is not None and accelerator not in seen and parameter.name.endswith("_efficiency"):
+            if accelerator is not None and accelerator not in seen and parameter.of_library:
                 spread = hypot(spread, unseen)
-            parameters[key] = _parameter(parameter, accelerator, fitted, spread)
+            parameters[key] = _parameter(parameter, scale, fitted, spread)
     what = {"half": "half of the groups", "hopper": "H100 and H200 alone", "all": "all groups"}[result.split]
     return {
         "name": f"{result.engine}-{result.split}",
@@ -85,25 +85,24 @@ def document(result: SplitResult, *, date: str) -> dict[str, Any]:
     }
 
 
-def _keys(parameter: Parameter) -> Iterator[tuple[str, str | None]]:
+def _keys(parameter: Parameter) -> Iterator[tuple[str, str | None, float]]:
+    """Yield the keys of a parameter, each with its accelerator, if any, and what 1 of the parameter is there."""
     if parameter.of_engine:
-        yield f"engine.{parameter.name}", None
+        yield f"engine.{parameter.name}", None, 1.0
         return
     for accelerator in ACCELERATORS:
-        if parameter.on(accelerator, parameter.prior) is not None:
-            yield f"figures.{accelerator}.{parameter.name}", accelerator
+        scale = parameter.scale(accelerator)
+        if scale is not None:
+            yield f"figures.{accelerator}.{parameter.name}", accelerator, scale
 
 
-def _parameter(parameter: Parameter, accelerator: str | None, fitted: Fit, spread: float) -> dict[str, Any]:
-    value, prior = fitted.values[parameter.name], parameter.prior
-    if accelerator is not None:
-        value, prior = (parameter.on(accelerator, figure) or 0.0 for figure in (value, prior))
-    text = rounded(value, _DIGITS)
+def _parameter(parameter: Parameter, scale: float, fitted: Fit, spread: float) -> dict[str, Any]:
+    value = rounded(fitted.values[parameter.name] * scale, _DIGITS)
     return {
-        "value": f"{text} {parameter.unit}" if parameter.unit else text,
+        "value": f"{value} {parameter.unit}" if parameter.unit else value,
         "spread": rounded(spread, _DIGITS),
         "from_data": round(fitted.from_data[parameter.name], 2),
-        "prior": f"{prior:.4g} {parameter.unit}".strip(),
+        "prior": f"{parameter.prior * scale:.4g} {parameter.unit}".strip(),
         "prior_spread": parameter.spread,
     }
 

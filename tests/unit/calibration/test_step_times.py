@@ -129,9 +129,9 @@ def shipped(engine: str, split: str) -> dict[str, float]:
     found = {}
     for parameter in PARAMETERS:
         key = f"engine.{parameter.name}" if parameter.of_engine else f"figures.b200-sxm.{parameter.name}"
-        of_one = 1.0 if parameter.of_engine else parameter.on("b200-sxm", 1.0)
-        assert of_one is not None
-        found[parameter.name] = float(str(document[key]["value"]).split()[0]) / of_one
+        scale = 1.0 if parameter.of_engine else parameter.scale("b200-sxm")
+        assert scale is not None
+        found[parameter.name] = float(str(document[key]["value"]).split()[0]) / scale
     return found
 
 
@@ -160,9 +160,10 @@ def test_shipped_figures_give_the_committed_errors(engine: str, split: str) -> N
     smallest = min(groups, key=lambda row: (int(row["rows"]), row["group"]))
     rows: list[Row] = [row for row in read_rows(DATA).rows if (row.engine, row.group) == (engine, smallest["group"])]
     assert len(rows) == int(smallest["rows"])
-    simulated = predict(rows, [shipped(engine, split)], jobs=1)[0]
+    simulated, unfitted = predict(rows, [shipped(engine, split), priors()], jobs=1)
     for place, figure in ((0, "ttft"), (1, "tpot")):
         measured_s = np.array([row.ttft_s if place == 0 else row.tpot_s for row in rows])
         again = errors_of(simulated[:, place], measured_s)
         assert again.median_absolute == pytest.approx(float(smallest[f"{figure}_median_error"]), abs=0.01)
-    assert simulated != pytest.approx(predict(rows, [priors()], jobs=1)[0], rel=1e-3)
+        # The smallest group may be one row, whose TPOT a fit moves by 3e-4 only.
+        assert simulated[:, place] != pytest.approx(unfitted[:, place], rel=1e-4)
