@@ -1,8 +1,8 @@
 """The classes of flows under way, and pools of those whose ceilings do not bind.
 
 Hundreds of flows behind a full link may all have ceilings of their own, and none that matters: they get what the link
-leaves to each. Where two such classes share a path, they become one, a pool: the class of that path and share without a
-ceiling. A flow leaves it for a class of its own ceiling before it would run faster than that.
+leaves to each. Where a crowd of such classes share a path, they become one, a pool: the class of that path and share
+without a ceiling. A flow leaves it for a class of its own ceiling before it would run faster than that.
 """
 
 from __future__ import annotations

@@ -249,9 +249,7 @@ class FlowNetwork:
         rates: dict[FlowClass, float] = {}
         if refilled:
             affected = reach(changed, refilled)
-            full_ones = [resource for resource in refilled if resource.full]
-            if full_ones:
-                full_ones.sort(key=_index)
+            full_ones = sorted((resource for resource in refilled if resource.full), key=_index)
             rates = self._classes.fill(affected, full_ones, changed, now)
         meter_add = self._meter.add
         held_back: list[FlowClass] = []

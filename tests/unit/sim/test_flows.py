@@ -135,9 +135,8 @@ def test_a_bounce_crosses_the_bus_twice_and_a_slower_device_counts_for_its_flows
 
 
 def test_behind_a_full_link_flows_of_different_ceilings_are_one_class_until_their_ceilings_bind() -> None:
-    # 16 flows of 1 GB each and ceilings of 1.0, 1.1, ... 2.5 GB/s share 8 GB/s: 0.5 each. At 1 s the half of them with
-    # 0.5 GB is done; the others have 1 each, 8 GB in all, and everyone could have 1 GB/s: that is the first one's
-    # ceiling. They end together at 2 s but for one in a hundred thousand, which is slower.
+    # 16 flows with ceilings of 1.0, 1.1, ... 2.5 GB/s share 8 GB/s: 0.5 each. At 1 s the half of them with 0.5 GB is
+    # done; the others have 1 GB each left and get 1 GB/s each, which is the first one's ceiling: they end at 2 s.
     bench, pipe = one_link(8.0)
     for i in range(16):
         bench.start(0.0, f"{i}", pipe, (0.5 if i % 2 else 1.5) * GB, ceiling=(1.0 + i / 10) * GB)
