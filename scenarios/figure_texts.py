@@ -26,3 +26,8 @@ def rate(value: float | None) -> str:
 def size(value: float | None) -> str:
     """Return bytes for people."""
     return "-" if value is None else format_bytes(value)
+
+
+def on_drives(held_bytes: float, raw_bytes: float) -> str:
+    """Return the room that bytes take with copies and parity, to stand behind them; nothing where that is no more."""
+    return f" ({format_bytes(raw_bytes)} on drives)" if raw_bytes > held_bytes else ""

@@ -99,7 +99,7 @@ def _layout_problems(part: Part, layout: Layout) -> Iterator[Problem]:
     path: Path = ["tiers", part.name, "layout"]
     if part.is_memory:
         yield path, f"is for drives; {part.name} is memory"
-    elif layout.data + layout.parity > part.device.drives:
+    elif layout.pieces > part.device.drives:
         pieces = f"{layout.data} + {layout.parity} pieces a chunk"
         yield path, f"has {pieces}, each on its own drive; {part.name} has {part.device.drives}"
 

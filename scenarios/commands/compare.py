@@ -17,6 +17,7 @@ from scenarios.comparison.intervals import CONFIDENCE
 from scenarios.comparison.metrics import metric_text
 from scenarios.comparison.saved import check_target, save_into
 from scenarios.comparison.wording import FIGURES, difference_text
+from scenarios.figure_texts import share
 from scenarios.runner import available_cores
 from scenarios.whole_folders import whole_folder
 
@@ -121,9 +122,8 @@ def _print_distances(comparison: Comparison) -> None:
     sys.stdout.write("\n")
     rows = []
     for distance in comparison.distances:
-        share = "-" if distance.share is None else f"{distance.share:.1%}"
         text = metric_text(distance.metric, distance.distance)
-        rows.append([distance.variant, distance.bound, distance.metric, share, text])
+        rows.append([distance.variant, distance.bound, distance.metric, share(distance.share), text])
     print_table(["variant", "bound", "metric", "of the bound", "distance"], rows, numbers_from=3)
 
 

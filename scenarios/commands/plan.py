@@ -8,11 +8,11 @@ from typing import Final
 from models.units import format_bytes, format_rate, format_seconds
 from scenarios.commands.progress import Progress
 from scenarios.commands.tables import print_json, print_pairs, print_table
+from scenarios.figure_texts import on_drives
 from scenarios.planning.answer import Plan
 from scenarios.planning.free import Quantity
 from scenarios.planning.limits import figure_text
 from scenarios.planning.margins import Margin
-from scenarios.planning.needs import TierNeed
 from scenarios.planning.planner import plan
 from scenarios.planning.saved import check_target, save_plan
 from scenarios.planning.trials import Point
@@ -163,7 +163,8 @@ def _print_needs(found: Plan) -> None:
                 format_rate(need.write_bytes_per_s),
                 f"{need.read_iops:,.0f}" if need.drives is not None else "-",
                 f"{need.write_iops:,.0f}" if need.drives is not None else "-",
-                _room(need),
+                f"{format_bytes(need.capacity_bytes)} of {format_bytes(need.provided_bytes)}"
+                f"{on_drives(need.capacity_bytes, need.raw_bytes)}",
                 drives,
                 format_rate(need.read_bytes_per_s / gpus),
                 format_bytes(need.capacity_bytes / gpus),
@@ -172,11 +173,6 @@ def _print_needs(found: Plan) -> None:
         )
     title = f"required of each tier (rates: 99 % of the seconds stay below; GPUs: {found.gpus:,})"
     print_table(header, rows, title=title, numbers_from=1)
-
-
-def _room(need: TierNeed) -> str:
-    raw = f" ({format_bytes(need.raw_bytes)} on drives)" if need.raw_bytes > need.capacity_bytes else ""
-    return f"{format_bytes(need.capacity_bytes)} of {format_bytes(need.provided_bytes)}{raw}"
 
 
 def _print_links(found: Plan) -> None:

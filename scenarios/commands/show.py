@@ -11,6 +11,7 @@ from models.catalogue import Entry, Figure, load_entry
 from models.errors import InputError, UnknownNameError, did_you_mean
 from scenarios.commands.listing import KINDS, REGISTRIES, plural_of, singular_of
 from scenarios.commands.tables import print_json, print_pairs, print_table
+from scenarios.figure_texts import share
 from scenarios.layers import is_path
 from scenarios.loader import json_schema, load_scenario, resolved
 from scenarios.profiles import read_profile, settings
@@ -91,9 +92,8 @@ def _print_entry(entry: Entry) -> None:
 
 def _figure(name: str, figure: Figure) -> list[str]:
     status = f"{figure.status}, unverified" if figure.unverified else figure.status
-    spread = "-" if figure.spread is None else f"{figure.spread:.1%}"
     source = figure.source if figure.note is None else f"{figure.source}. Note: {figure.note}"
-    return [name, figure.text, status, spread, source]
+    return [name, figure.text, status, share(figure.spread), source]
 
 
 def _print_profile(found: dict[str, Any]) -> None:

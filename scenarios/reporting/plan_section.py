@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from models.units import format_bytes, format_rate, format_seconds
-from scenarios.figure_texts import share
+from scenarios.figure_texts import on_drives, share
 from scenarios.planning.free import quantity_text
 from scenarios.planning.limits import figure_text
 from scenarios.planning.saved import ANSWER, MANIFEST, load_plan
@@ -216,13 +216,12 @@ def _required(said: Mapping[str, Any]) -> Iterator[Block]:
     for tier, need in said["required"].items():
         drives = "-" if need["drives"] is None else f"{need['drives']:,} of {need['drives_provided']:,}"
         each, held = need["per_gpu"], need["capacity_bytes"]
-        raw = need.get("raw_bytes", held)
         rows.append(
             [
                 tier,
                 format_rate(need["read_bytes_per_s"]),
                 format_rate(need["write_bytes_per_s"]),
-                format_bytes(held) + (f" ({format_bytes(raw)} on drives)" if raw > held else ""),
+                format_bytes(held) + on_drives(held, need.get("raw_bytes", held)),
                 format_bytes(need["provided_bytes"]),
                 drives,
                 format_rate(each["read_bytes_per_s"]),
