@@ -12,7 +12,7 @@ import typer
 from models.errors import InputError, KvTierError
 from scenarios.commands import discovery
 from scenarios.commands.gate_options import gate
-from scenarios.commands.options import Jobs, Json, ScenarioName
+from scenarios.commands.options import Draws, Jobs, Json, ScenarioName
 from scenarios.commands.plan_options import plan
 from scenarios.commands.report_options import report
 from scenarios.commands.sweep_options import sweep
@@ -98,14 +98,7 @@ def run(
         ),
     ] = None,
     seed: Annotated[int | None, typer.Option(min=0, help="Seed of everything random.")] = None,
-    uncertainty: Annotated[
-        int | None,
-        typer.Option(
-            metavar="N",
-            help="Run also with N sets of parameters, drawn from what is known of them: intervals of every figure and "
-            "what drives them. A power of two; 128 is a good start.",
-        ),
-    ] = None,
+    uncertainty: Draws = None,
     jobs: Annotated[
         int | None, typer.Option(min=1, help="Processes for --uncertainty; as many as there are cores unless given.")
     ] = None,

@@ -6,16 +6,19 @@ from pathlib import Path
 from typing import Final
 
 from models.units import format_bytes, format_rate, format_seconds
+from scenarios.commands.plan_sureness import print_odds, sure_line
 from scenarios.commands.progress import Progress
 from scenarios.commands.tables import print_json, print_pairs, print_table
+from scenarios.commands.uncertainty import warn_of_failed
 from scenarios.figure_texts import on_drives
 from scenarios.planning.answer import Plan
 from scenarios.planning.free import Quantity
 from scenarios.planning.limits import figure_text
 from scenarios.planning.margins import Margin
-from scenarios.planning.planner import plan
+from scenarios.planning.planner import plan, with_uncertainty
 from scenarios.planning.saved import check_target, save_plan
 from scenarios.planning.trials import Point
+from scenarios.uncertainty.draws import check_draws
 
 _LINKS_SHOWN: Final = 8
 
@@ -31,11 +34,14 @@ def plan_scenario(
     prices: Sequence[str],
     consider: Sequence[str] | None,
     precision: float,
+    uncertainty: int | None,
     jobs: int | None,
     out: str | None,
     as_json: bool,
 ) -> None:
     """Size a scenario, print the answer, feasible or not, and save it; warnings go to stderr. Raises KvTierError."""
+    if uncertainty is not None:
+        check_draws(uncertainty, "--uncertainty")
     if out is not None:
         check_target(Path(out))
     with Progress(f"plan {name_or_path}", unit="runs") as progress:
@@ -52,6 +58,11 @@ def plan_scenario(
             jobs=jobs,
             progress=progress,
         )
+    if uncertainty is not None:
+        with Progress(f"{found.name}, uncertainty", unit="runs", eta=True) as progress:
+            found = with_uncertainty(found, uncertainty, jobs=jobs, progress=progress)
+        assert found.sure.uncertainty is not None
+        warn_of_failed(found.sure.uncertainty.prediction)
     for warning in found.warnings:
         sys.stderr.write(f"kvtier: warning: {warning}\n")
     if as_json:
@@ -64,7 +75,8 @@ def plan_scenario(
 
 
 def _print(found: Plan) -> None:
-    print_pairs(_answer(found), title=found.name)
+    print_pairs([*_answer(found), *sure_line(found)], title=found.name)
+    print_odds(found)
     _print_points(found)
     _print_front(found)
     _print_needs(found)

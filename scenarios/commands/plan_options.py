@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from scenarios.commands.options import Jobs, Json, ScenarioName
+from scenarios.commands.options import Draws, Jobs, Json, ScenarioName
 
 
 def plan(
@@ -51,6 +51,7 @@ def plan(
     precision: Annotated[
         float, typer.Option(metavar="SHARE", help="How exact the answer is: the step between values that are tried.")
     ] = 0.05,
+    uncertainty: Draws = None,
     seed: Annotated[int | None, typer.Option(min=0, help="Seed of everything random.")] = None,
     jobs: Jobs = None,
     out: Annotated[
@@ -80,6 +81,7 @@ def plan(
         prices=price or [],
         consider=(consider or None) if margins else [],
         precision=precision,
+        uncertainty=uncertainty,
         jobs=jobs,
         out=out,
         as_json=json,

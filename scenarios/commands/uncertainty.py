@@ -32,9 +32,14 @@ def predict_scenario(scenario: Scenario, draws: int, *, jobs: int | None) -> Pre
     """Run the draws with progress on stderr, and say there what failed. Raises KvTierError."""
     with Progress(f"{scenario.name}, uncertainty", unit="runs", eta=True) as progress:
         found = predict(scenario, draws, jobs=available_cores() if jobs is None else jobs, progress=progress)
+    warn_of_failed(found)
+    return found
+
+
+def warn_of_failed(found: Prediction) -> None:
+    """Say on stderr which runs failed."""
     for failure in found.failed:
         sys.stderr.write(f"kvtier: warning: {failure['run']} failed and is left out: {failure['error']}\n")
-    return found
 
 
 def print_prediction(summary: Mapping[str, Any]) -> None:

@@ -12,6 +12,7 @@ from scenarios.planning.margins import Margin
 from scenarios.planning.needs import TierNeed
 from scenarios.planning.prices import Cost
 from scenarios.planning.searching import Found
+from scenarios.planning.sureness import Sure
 from scenarios.planning.trials import Point
 from scenarios.schema import Scenario
 
@@ -96,6 +97,8 @@ class Plan:
         By link: nominal and deliverable rate, what it carried [B/s], and how full it was.
     price : Cost
         Of the cluster, as far as known.
+    sure : Sure
+        How sure it is.
     warnings : tuple of str
         What the answer does not say by itself.
     """
@@ -117,6 +120,7 @@ class Plan:
     contexts: tuple[Context, ...]
     delivered: Mapping[str, Mapping[str, Any]]
     price: Cost
+    sure: Sure
     warnings: tuple[str, ...]
 
     @property
@@ -174,6 +178,7 @@ class Plan:
             "slo": [self._limit_dict(limit) for limit in self.limits],
             "solve": [self._quantity_dict(quantity) for quantity in self.quantities],
             "nearest": _point_dict(self.point),
+            "sure": self.sure.to_dict(),
             "beyond": {key: _point_dict(point) for key, point in self.beyond.items()},
             "delivered": {name: dict(link) for name, link in self.delivered.items()},
             "next": [margin.to_dict() for margin in self.margins],

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
+import operator
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -14,12 +15,19 @@ from scenarios.build import Assembly
 from scenarios.planning.free import quantity_text
 from scenarios.planning.keys import path_of
 from scenarios.schema import Scenario
+from sim.arrays import Bools, Floats
 
 RESTORES: Final = "restores_per_s"
 """Requests that loaded KV from a tier below HBM, by the makespan; beside what a run's summary has."""
 UNSERVED: Final = ("requests.rejected", "requests.failed")
 
 _LIMIT: Final = re.compile(r"(?P<figure>[^<>=\s]+)\s*(?P<operator><=|>=|<|>)\s*(?P<bound>[^<>=]+)")
+_HOLDS: Final[Mapping[str, Callable[[Any, float], Any]]] = {
+    "<=": operator.le,
+    "<": operator.lt,
+    ">=": operator.ge,
+    ">": operator.gt,
+}
 _STATISTICS: Final = ("mean", "p50", "p90", "p99", "max")
 _LINK_BYTES: Final = ("read_bytes", "write_bytes", "busy_fraction", "bin_s")
 _LINK_RATES: Final = (
@@ -58,13 +66,18 @@ class Limit:
 
     def is_met(self, value: float | None) -> bool:
         """Whether a figure keeps it; one that the run does not have, since nothing was served, does not."""
-        if value is None:
-            return False
-        if self.operator == "<=":
-            return value <= self.bound
-        if self.operator == "<":
-            return value < self.bound
-        return value >= self.bound if self.operator == ">=" else value > self.bound
+        return value is not None and bool(_HOLDS[self.operator](value, self.bound))
+
+    def are_met(self, values: Floats) -> Bools:
+        """Return which of several values of its figure keep it."""
+        found: Bools = _HOLDS[self.operator](values, self.bound)
+        return found
+
+    def kept_by(self, value: float | None) -> float | None:
+        """Return by what share of the bound a figure is on its right side, below 0 on its wrong one; None of 0."""
+        if value is None or not self.bound:
+            return None
+        return (self.bound - value if self.operator.startswith("<") else value - self.bound) / self.bound
 
     def shortfall(self, value: float | None) -> float:
         """Return by which factor a figure is beyond the bound, as a logarithm: above 0 it is missed, below 0 kept."""

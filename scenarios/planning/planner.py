@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from models.errors import InputError, ScenarioError
@@ -12,14 +12,17 @@ from scenarios.loader import lasting_trace, load_scenario
 from scenarios.planning.answer import Context, Plan
 from scenarios.planning.free import Quantity, free_quantity
 from scenarios.planning.fronts import design, front
+from scenarios.planning.keys import Number
 from scenarios.planning.limits import Limit, figure_names, parse_limits
 from scenarios.planning.margins import Margin, candidates, margins
 from scenarios.planning.money import Measure, Money
 from scenarios.planning.prices import CataloguePrices, Pricing, parse_prices
 from scenarios.planning.searching import Found, search
+from scenarios.planning.sureness import sure_of, uncertainty_of
 from scenarios.planning.trials import Point, Ran, Trials, Values
 from scenarios.runner import Report
 from scenarios.schema import Scenario
+from scenarios.uncertainty.draws import check_draws
 
 PRECISION: Final = 0.05
 """Step from one value that is tried to the next, as a share: how exact an answer is. Below what the model knows."""
@@ -38,6 +41,7 @@ def plan(
     consider: Sequence[str] | None = None,
     precision: float = PRECISION,
     pricing: Pricing | None = None,
+    uncertainty: int | None = None,
     jobs: int | None = None,
     progress: Report | None = None,
 ) -> Plan:
@@ -61,6 +65,8 @@ def plan(
         As above, 0.001 to 0.5.
     pricing : Pricing or None
         Prices of parts; None: the catalogue's.
+    uncertainty : int or None
+        Draws at the answer, as of :func:`with_uncertainty`; None: none.
     jobs : int or None
         Processes, which no answer depends on; None: as many as there are cores.
     progress : callable or None
@@ -75,6 +81,8 @@ def plan(
     """
     if not _FINEST <= precision <= _COARSEST:
         raise InputError(f"--precision is {precision:g}; must be {_FINEST:g} to {_COARSEST:g}")
+    if uncertainty is not None:
+        check_draws(uncertainty, "uncertainty")
     trace = lasting_trace(trace)
 
     def load(values: Values) -> Scenario:
@@ -96,7 +104,35 @@ def plan(
         if key not in keys:
             free_quantity(key, scenario, assembly, load, precision=precision)
     trials = Trials(load, limits, jobs, progress)
-    return _Planner(scenario, tuple(quantities), trials, money, consider).plan()
+    found = _Planner(scenario, tuple(quantities), trials, money, consider).plan()
+    return found if uncertainty is None else with_uncertainty(found, uncertainty, jobs=jobs, progress=progress)
+
+
+def with_uncertainty(found: Plan, draws: int, *, jobs: int | None = None, progress: Report | None = None) -> Plan:
+    """Return a plan with the odds that its limits hold at the answer, or at what comes nearest to one.
+
+    Takes *draws* runs of the answer with parameters drawn from what is known of them, and up to 16 with other seeds.
+
+    Parameters
+    ----------
+    found : Plan
+        As planned.
+    draws : int
+        A power of two from 8 to 65,536.
+    jobs, progress
+        As for :func:`scenarios.uncertainty.predict`, which says what is raised.
+    """
+    rivals: dict[Number, Point] = {}
+    key = None
+    if len(found.quantities) == 1:
+        key = found.quantities[0].key
+        sign = 1.0 if found.found[key].sense == "least" else -1.0
+        from_here = sign * found.point.values[key]
+        alone = [point for point in found.points if set(point.values) == {key}]
+        safer = [point for point in alone if sign * point.values[key] >= from_here]
+        rivals = {point.values[key]: point for point in sorted(safer, key=lambda point: sign * point.values[key])}
+    said = uncertainty_of(found.scenario, found.limits, rivals, key, draws=draws, jobs=jobs, progress=progress)
+    return replace(found, sure=replace(found.sure, uncertainty=said))
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,6 +173,7 @@ class _Planner:
             contexts=tuple(_contexts(point.ran, assembly)),
             delivered=_delivered(point.ran, assembly),
             price=self.money.catalogue.cost(scenario, assembly),
+            sure=sure_of(scenario, point, self.trials.limits),
             warnings=(*said, *point.ran.summary.get("warnings", ())),
         )
 

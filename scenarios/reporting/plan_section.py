@@ -11,6 +11,7 @@ from scenarios.figure_texts import on_drives, share
 from scenarios.planning.free import quantity_text
 from scenarios.planning.limits import figure_text
 from scenarios.planning.saved import ANSWER, MANIFEST, load_plan
+from scenarios.planning.sure_texts import HEADER, known_text, odds_pairs, odds_rows
 from scenarios.reporting.assumptions import assumption_chapters, warnings_text
 from scenarios.reporting.drawing import HALF_IN, canvas, svg_of
 from scenarios.reporting.json_files import printed
@@ -48,6 +49,7 @@ def plan_section(said: Mapping[str, Any], answer: SimulationResult | None) -> Se
     chapters = [
         Chapter(title="What limits it there", blocks=list(_limits(said, answer))),
         Chapter(title="What was tried", blocks=list(_tried(said))),
+        *_chapter("How sure this is", _sure(said)),
         *_chapter("What each tier has to do", _required(said)),
         *_chapter("What to buy next", _next(said)),
         *_chapter("Load or recompute", _break_even(said)),
@@ -203,6 +205,18 @@ def _curve(said: Mapping[str, Any], key: str, points: Sequence[Mapping[str, Any]
         alt=f"{name} over {key}, with the limit ({_wanted(limit)}): {ends[0]} to {ends[1]}.",
         svg=svg,
     )
+
+
+def _sure(said: Mapping[str, Any]) -> Iterator[Block]:
+    if "sure" not in said:
+        return  # of an earlier version
+    if said["sure"]["uncertainty"] is None:
+        hint = "The odds that the limits hold were not asked for: kvtier plan --uncertainty 64."
+        yield Text(lead=f"{known_text(said)}.", paragraphs=[hint])
+        return
+    yield Text(lead=f"{known_text(said)}.", items=[f"{name}: {found}" for name, found in odds_pairs(said)])
+    caption = "What a single measurement may be, and how likely it keeps each limit"
+    yield Table(caption=caption, header=list(HEADER), rows=odds_rows(said), numbers_from=1)
 
 
 def _chapter(title: str, blocks: Iterator[Block]) -> Iterator[Chapter]:

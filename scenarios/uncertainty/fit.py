@@ -12,6 +12,7 @@ import numpy as np
 
 from models.errors import ScenarioError
 from scenarios.parameters import read_parameters
+from scenarios.uncertainty.draws import student
 from sim.arrays import Floats
 
 STAND_IN: Final = "fitted/r1-r2"
@@ -53,6 +54,11 @@ class ModelError:
     sd: float
     degrees_of_freedom: float
     source: str
+
+    @property
+    def within(self) -> float:
+        """The share of a simulated time by which 90 % of its single measurements differ from it at most."""
+        return float(np.expm1(self.sd * student(np.array(0.95), self.degrees_of_freedom)))
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain values."""

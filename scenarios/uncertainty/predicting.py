@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from models.errors import KvTierError, SimulationError, UnknownNameError
-from scenarios.runner import Report, run_tasks
+from scenarios.runner import Report, Work, run_tasks
 from scenarios.schema import Scenario
 from scenarios.uncertainty.draws import check_draws, distances
 from scenarios.uncertainty.drivers import SOBOL_DRAWS, Drivers, sobol_drivers, tornado
@@ -97,12 +97,17 @@ class Prediction:
         return float((self.samples(figure) <= at_most).mean())
 
     def drivers(self, figure: str) -> Drivers | None:
-        """Return what moves a figure, strongest first; None where nothing does. UnknownNameError for no figure."""
+        """Return what moves a figure, strongest first; UnknownNameError for no figure.
+
+        None where nothing moves it, or where draws are few and there are no swings.
+        """
         combined = self._combined(figure)
         keys = [number.key for number in self.sources.uncertain]
         if self.n >= SOBOL_DRAWS:
             there = np.array([figure in draw for draw in self.draws])
             return sobol_drivers(combined, self.x[there], self.sources.correlation, keys)
+        if not self.swings:
+            return None
         base = self.seeds[0][figure]
         low, high = (np.array([pair[side].get(figure, base) for pair in self.swings]) for side in (0, 1))
         return tornado(combined, low, high, keys)
@@ -137,8 +142,30 @@ class Prediction:
         return Combined(figure, drawn, seeded, self.model_error)
 
 
+@dataclass(frozen=True, slots=True)
+class Ran:
+    """What is kept of a run."""
+
+    figures: dict[str, float]
+    reach: Reach
+
+
+def simulate_figures(scenario: Scenario, report: Report) -> Ran:
+    """Run one draw and return what is kept of it."""
+    from scenarios.build import simulate
+
+    result = simulate(scenario, progress=report)
+    return Ran(figures_of(result.summary_values), reach_of(scenario, result))
+
+
 def predict(
-    scenario: Scenario, draws: int = 128, *, jobs: int | None = None, progress: Report | None = None
+    scenario: Scenario,
+    draws: int = 128,
+    *,
+    jobs: int | None = None,
+    progress: Report | None = None,
+    work: Work[Scenario, Ran] = simulate_figures,
+    swings: bool = True,
 ) -> Prediction:
     """Run a scenario with *draws* sets of parameters, and return its figures with intervals and what drives them.
 
@@ -155,6 +182,10 @@ def predict(
         two more runs for each parameter. Up to 16 more runs are of other seeds.
     jobs, progress
         As for :func:`scenarios.runner.run_tasks`.
+    work : function
+        Makes one run and keeps its figures; others may have more of them than a summary has.
+    swings : bool
+        False: no tornado, and no runs for it; then few draws have no drivers.
 
     Raises
     ------
@@ -167,8 +198,9 @@ def predict(
     fit = None if scenario.parameters is None else read_fit(scenario.parameters)
     sources = sources_of(scenario, fit)
     x = distances(draws, sources.correlation, scenario.run.seed)
-    tasks = dict(_tasks(scenario, sources, x))
-    ran, failed = _run_all(tasks, jobs, progress)
+    swings = swings and draws < SOBOL_DRAWS
+    tasks = dict(_tasks(scenario, sources, x, swings=swings))
+    ran, failed = _run_all(work, tasks, jobs, progress)
     drawn = [at for at in range(draws) if f"draw {at}" in ran]
     if 2 * len(drawn) < draws:
         raise SimulationError(f"{draws - len(drawn)} of {draws} draws failed, the first: {failed[0]['error']}")
@@ -176,17 +208,18 @@ def predict(
         name=scenario.name,
         n=draws,
         sources=sources,
-        model_error=_model_error(fit),
+        model_error=model_error_of(fit),
         x=x[drawn],
         draws=tuple(ran[f"draw {at}"].figures for at in drawn),
         seeds=tuple(found.figures for label, found in ran.items() if label.startswith("seed")),
-        swings=tuple(_swings(sources, ran)) if draws < SOBOL_DRAWS else (),
+        swings=tuple(_swings(sources, ran)) if swings else (),
         outside=outside(ran[f"seed {scenario.run.seed}"].reach, fit),
         failed=failed,
     )
 
 
-def _model_error(fit: Fit | None) -> ModelError:
+def model_error_of(fit: Fit | None) -> ModelError:
+    """Return the error of the model as a scenario that rests on *fit* has it; without one, the least to expect."""
     if fit is not None:
         return fit.model_error
     other = read_fit(STAND_IN).model_error
@@ -194,22 +227,14 @@ def _model_error(fit: Fit | None) -> ModelError:
     return ModelError(sd=other.sd, degrees_of_freedom=other.degrees_of_freedom, source=source)
 
 
-@dataclass(frozen=True, slots=True)
-class Ran:
-    """What is kept of a run."""
-
-    figures: dict[str, float]
-    reach: Reach
-
-
-def _tasks(scenario: Scenario, sources: Sources, x: Floats) -> Iterator[tuple[str, Scenario]]:
+def _tasks(scenario: Scenario, sources: Sources, x: Floats, *, swings: bool) -> Iterator[tuple[str, Scenario]]:
     """Yield every run with its label, the best guess first: if that fails, all else is for nothing."""
     first = scenario.run.seed
     for seed in range(first, first + min(_MOST_SEEDS, len(x) // 2)):
         yield f"seed {seed}", scenario.model_copy(update={"run": scenario.run.model_copy(update={"seed": seed})})
     for at, distance in enumerate(x):
         yield f"draw {at}", sources.apply(scenario, distance)
-    if len(x) >= SOBOL_DRAWS:
+    if not swings:
         return
     for at, number in enumerate(sources.uncertain):
         for label, sign in _SIDES:
@@ -228,12 +253,12 @@ def _swings(sources: Sources, ran: Mapping[str, Ran]) -> Iterator[tuple[dict[str
 
 
 def _run_all(
-    tasks: Mapping[str, Scenario], jobs: int | None, progress: Report | None
+    work: Work[Scenario, Ran], tasks: Mapping[str, Scenario], jobs: int | None, progress: Report | None
 ) -> tuple[dict[str, Ran], list[dict[str, str]]]:
     labels = list(tasks)
     found: dict[int, Ran] = {}
     errors: dict[int, KvTierError] = {}
-    with closing(run_tasks(simulate_figures, list(tasks.values()), jobs=jobs, progress=progress)) as ended:
+    with closing(run_tasks(work, list(tasks.values()), jobs=jobs, progress=progress)) as ended:
         for index, outcome in ended:
             if outcome.value is not None:
                 found[index] = outcome.value
@@ -244,11 +269,3 @@ def _run_all(
     ran = {labels[index]: found[index] for index in sorted(found)}
     failed = [{"run": labels[index], "error": " ".join(str(errors[index]).split())} for index in sorted(errors)]
     return ran, failed
-
-
-def simulate_figures(scenario: Scenario, report: Report) -> Ran:
-    """Run one draw and return what is kept of it."""
-    from scenarios.build import simulate
-
-    result = simulate(scenario, progress=report)
-    return Ran(figures_of(result.summary_values), reach_of(scenario, result))
