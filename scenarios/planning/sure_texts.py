@@ -22,7 +22,8 @@ def known_text(plan: Mapping[str, Any]) -> str:
     if not nearest["is_timed"]:
         return f"{margin}; no fit has been held against it"
     basis = "" if plan["sure"]["parameters"] else " at best, for this scenario rests on no fit"
-    return f"{margin}; of single measured runs, 90% lie within {error['within_90']:.0%} of the model{basis}"
+    within = f"{error['within_90']:.0%}"
+    return f"{margin}; were every figure exact, 90% of measured runs would lie within {within} of the model{basis}"
 
 
 def odds_rows(plan: Mapping[str, Any]) -> list[list[str]]:
