@@ -264,38 +264,31 @@ def test_few_draws_make_a_tornado(storm) -> None:
     assert swings["figures.fx100.write_bandwidth"].width == pytest.approx(0.0, abs=1e-3)
 
 
-@pytest.fixture
-def fail_where(monkeypatch) -> Callable[[Callable[[float], bool]], None]:
-    """Let runs fail by the latency that was drawn."""
-    whole = predicting.simulate_figures
+def failing_where(fails: Callable[[float], bool]) -> Callable[[Scenario, Any], predicting.Ran]:
+    """Return the work of a run that fails by the latency that was drawn."""
 
-    def patch(fails: Callable[[float], bool]) -> None:
-        def failing(scenario: Scenario, report: Any) -> Any:
-            if fails(scenario.engine.request_latency):
-                raise SimulationError("the ledger\ndoes not balance")
-            return whole(scenario, report)
+    def work(scenario: Scenario, report: Any) -> predicting.Ran:
+        if fails(scenario.engine.request_latency):
+            raise SimulationError("the ledger\ndoes not balance")
+        return predicting.simulate_figures(scenario, report)
 
-        monkeypatch.setattr(predicting, "simulate_figures", failing)
-
-    return patch
+    return work
 
 
-def test_a_run_that_fails_is_told_and_left_out(storm, fail_where) -> None:
-    fail_where(lambda latency_s: latency_s > 0.6)
-    found = predict(storm(), 16, jobs=1)
+def test_a_run_that_fails_is_told_and_left_out(storm) -> None:
+    found = predict(storm(), 16, jobs=1, work=failing_where(lambda latency_s: latency_s > 0.6))
     draws = [failure for failure in found.failed if failure["run"].startswith("draw")]
     assert 0 < len(draws) < 8
     assert {failure["error"] for failure in found.failed} == {"the ledger does not balance"}
     assert len(found.draws) == len(found.x) == 16 - len(draws)
 
 
-def test_where_most_draws_fail_there_is_no_prediction(storm, fail_where) -> None:
-    fail_where(lambda latency_s: latency_s > 0.5 or 0.4 < latency_s < 0.5)
+def test_where_most_draws_fail_there_is_no_prediction(storm) -> None:
+    most = failing_where(lambda latency_s: latency_s > 0.5 or 0.4 < latency_s < 0.5)
     with pytest.raises(SimulationError, match="of 16 draws failed, the first: the ledger does not balance"):
-        predict(storm(), 16, jobs=1)
-    fail_where(lambda latency_s: True)
+        predict(storm(), 16, jobs=1, work=most)
     with pytest.raises(SimulationError, match=r"^the ledger\ndoes not balance$"):
-        predict(storm(), 16, jobs=1)
+        predict(storm(), 16, jobs=1, work=failing_where(lambda latency_s: True))
 
 
 # Within what was measured --------------------------------------------------------------------------------------------
