@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +15,7 @@ from scenarios.comparison.least_wear import least_wear
 from scenarios.comparison.metrics import Metrics, medians, metrics_of
 from scenarios.comparison.sample import Sample, sample_of
 from scenarios.comparison.variants import Variant
+from scenarios.economics.economics_texts import economics_warnings
 from scenarios.runner import Report, run_tasks
 from scenarios.schema import Scenario
 
@@ -105,13 +106,27 @@ class Comparison:
 
     def warnings(self) -> list[str]:
         """Return what the runs warn of, each thing once, with the variant where it is not so for all."""
-        said: dict[str, list[str]] = {}
-        for found in self.variants:
-            for warning in () if found.summary is None else found.summary["warnings"]:
-                said.setdefault(warning, []).append(found.variant.name)
-        ran = len(self.variants) - len(self.failed)
+        said = self._said_by(lambda summary: summary["warnings"])
         if self._strangers():
             said["other requests than the first variant's, so no interval; give several --seeds"] = self._strangers()
+        return self._once(said)
+
+    def economics_warnings(self) -> list[str]:
+        """Return what cost, power and wear of the runs lack or rest on, told as :meth:`warnings` are."""
+        return self._once(
+            self._said_by(lambda summary: economics_warnings(summary["economics"]) if "economics" in summary else ())
+        )
+
+    def _said_by(self, warnings_of: Callable[[dict[str, Any]], Iterable[str]]) -> dict[str, list[str]]:
+        """Return by warning the variants whose runs warn of it."""
+        said: dict[str, list[str]] = {}
+        for found in self.variants:
+            for warning in () if found.summary is None else warnings_of(found.summary):
+                said.setdefault(warning, []).append(found.variant.name)
+        return said
+
+    def _once(self, said: dict[str, list[str]]) -> list[str]:
+        ran = len(self.variants) - len(self.failed)
         return [text if len(names) == ran else f"{', '.join(names)}: {text}" for text, names in said.items()]
 
     def _strangers(self) -> list[str]:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Final
 
 from scenarios.comparison.comparing import Compared, Comparison
+from scenarios.comparison.economics_texts import compared_rows, least_pairs
 from scenarios.comparison.intervals import CONFIDENCE
 from scenarios.comparison.metrics import metric_text
 from scenarios.comparison.saved import MANIFEST, load_comparison
@@ -15,7 +16,7 @@ from scenarios.loader import resolved
 from scenarios.reporting.assumptions import assumption_chapters
 from scenarios.reporting.comparison_plots import comparison_plots, ttft_spreads
 from scenarios.reporting.run_plots import timelines
-from scenarios.reporting.run_section import tables
+from scenarios.reporting.run_section import economics_chapter, tables
 from scenarios.reporting.section import Block, Chapter, Fact, Section, Table, Text
 from scenarios.reporting.words import cluster_of, counted, listed, meaning_of
 from sim.results.result import SimulationResult
@@ -58,6 +59,7 @@ def comparison_section(comparison: Comparison, runs: Mapping[str, SimulationResu
         chapters=[
             Chapter(title="Which is better", blocks=list(_better(comparison, ran))),
             Chapter(title="What limits each", blocks=list(_bottlenecks(comparison))),
+            *_economics(comparison),
             *_over_time(comparison, ran, runs),
             *assumption_chapters(scenarios, comparison.warnings()),
         ],
@@ -164,6 +166,16 @@ def _bottlenecks(comparison: Comparison) -> Iterator[Block]:
         meanings.append(meaning_of(bottleneck))
     yield Table(caption="Bottleneck of each variant", header=["variant", "sets", "bottleneck"], rows=rows)
     yield Text(paragraphs=list(dict.fromkeys(filter(None, meanings))))
+
+
+def _economics(comparison: Comparison) -> Iterator[Chapter]:
+    table = compared_rows(comparison)
+    if table is None:
+        return
+    header, rows = table
+    costs = Table(caption="What the variants cost and wear", header=header, rows=rows, numbers_from=1)
+    least = [f"{name[0].upper()}{name[1:]}: {text}." for name, text in least_pairs(comparison)]
+    yield economics_chapter([costs, *([Text(paragraphs=least)] if least else [])], comparison.economics_warnings())
 
 
 def _over_time(

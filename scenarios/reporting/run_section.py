@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
 from scenarios.comparison.metrics import metric_text
+from scenarios.economics.economics_texts import TIER_HEADER, cost_pairs, economics_warnings, tier_rows
 from scenarios.event_rows import HEADER, event_rows
 from scenarios.figure_texts import number, rate, seconds, share, size
-from scenarios.reporting.assumptions import assumption_chapters
+from scenarios.reporting.assumptions import assumption_chapters, warnings_text
 from scenarios.reporting.run_plots import distribution, drivers, timelines, waterfall
 from scenarios.reporting.section import Block, Chapter, Fact, Section, Table, Text
 from scenarios.reporting.words import cluster_of, counted, meaning_of
@@ -62,6 +63,7 @@ def run_section(result: SimulationResult) -> Section:
             Chapter(title="What limits it", blocks=[*_limits(summary), waterfall(result), _parts(summary)]),
             Chapter(title="How long requests take", blocks=[distribution(result), _latencies(summary)]),
             Chapter(title="Tiers and links", blocks=[*tables(summary), *timelines(result)]),
+            *_economics(summary),
             *_uncertainty(summary),
             *assumption_chapters([scenario], summary["warnings"]),
             Chapter(title="The run", blocks=[_provenance(result)]),
@@ -193,6 +195,24 @@ def _neighbours(neighbours: Mapping[str, Any]) -> Table:
 def _prompt_tokens(summary: Mapping[str, Any]) -> float | None:
     hits = sum(tier["hit_tokens"] for tier in summary["tiers"].values())
     return hits / summary["hit_ratio_tokens"] if summary["hit_ratio_tokens"] else None
+
+
+def _economics(summary: Mapping[str, Any]) -> Iterator[Chapter]:
+    if "economics" not in summary:
+        return
+    found = summary["economics"]
+    costs = [[name.replace("  ", "- "), text] for name, text in cost_pairs(found)]
+    tiers = tier_rows(found)
+    blocks = [
+        Table(caption="What it costs and draws", header=["figure", "value"], rows=costs),
+        Table(caption="What each tier spares and wears", header=TIER_HEADER, rows=tiers, numbers_from=1),
+    ]
+    yield economics_chapter(blocks, economics_warnings(found))
+
+
+def economics_chapter(blocks: Sequence[Block], warnings: Sequence[str]) -> Chapter:
+    """Return the chapter on money, energy and wear, with what its figures lack or rest on below them."""
+    return Chapter(title="Money, energy and wear", blocks=[*blocks, *([warnings_text(warnings)] if warnings else [])])
 
 
 def _uncertainty(summary: Mapping[str, Any]) -> Iterator[Chapter]:

@@ -273,3 +273,25 @@ def test_damage_is_bad_input_and_leaves_none(saved: Path, tmp_path: Path, capsys
     assert not (tmp_path / "broken" / "report.html").exists()
     assert cli.main(["report", str(saved / "run"), "-o", str(tmp_path / "page.pdf")]) == 2
     assert "must end in .html" in capsys.readouterr().err
+
+
+def test_money_energy_and_wear_are_told_as_the_commands_print_them(
+    saved: Path, pages: dict[str, str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Every figure and word that `run` and `compare` print with --economics, those on stderr too, is on the page."""
+    for name in ("run", "compared"):
+        assert "Money, energy and wear" not in pages[name], "it was not asked for"
+    run, compared = (tmp_path / name for name in ("run", "compared"))
+    varied = ["--vary", "tiers.nvme.placement=write-through,none", "--jobs", "1"]
+    capsys.readouterr()
+    for folder, order in ((run, ["run", *SMALL]), (compared, ["compare", *SMALL, *varied])):
+        assert cli.main([*order, "--economics", "--out", str(folder)]) == 0
+        out, err = capsys.readouterr()
+        text = " ".join(Page(report(folder)).text.split())
+        chapter = text[text.index("Money, energy and wear") :]
+        printed = out[out.index("\ncost " if folder == run else "\nvariant         USD/M tokens") :]
+        for cell in re.split(r"\s{2,}|\n|─+", printed):
+            assert cell.casefold() in chapter.casefold()
+        warnings = [line.removeprefix("kvtier: warning: ") for line in err.splitlines() if "(assumed)" in line]
+        assert any(warning.startswith("economics rest on assumed") and "price" in warning for warning in warnings)
+        assert all(warning in chapter for warning in warnings)

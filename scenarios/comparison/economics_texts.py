@@ -1,0 +1,44 @@
+"""What variants cost and wear, in words and rows: for `kvtier compare` and for reports."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+from models.units import format_bytes
+from scenarios.comparison.comparing import Comparison
+from scenarios.comparison.least_wear import least_wear
+from scenarios.comparison.metrics import metric_text
+
+_LABELS: Final = {"usd_per_million_output_tokens": "USD/M tokens", "joules_per_output_token": "J/token"}
+
+
+def compared_rows(comparison: Comparison) -> tuple[list[str], list[list[str]]] | None:
+    """Return header and rows of what each variant that ran costs and wears; None where no run says."""
+    ran = [found for found in comparison.variants if found.error is None]
+    metrics = list(dict.fromkeys(name for found in ran for name in found.metrics if name.startswith("economics.")))
+    if not metrics:
+        return None
+    rows = [
+        [found.variant.name, *(metric_text(metric, found.metrics.get(metric)) for metric in metrics)] for found in ran
+    ]
+    return ["variant", *map(_label, metrics)], rows
+
+
+def least_pairs(comparison: Comparison) -> Iterator[tuple[str, str]]:
+    """Yield which variant wears least at a TTFT that is no higher, where any run says what it wears."""
+    least = least_wear(comparison)
+    if least is None:
+        return
+    lasts = "what it writes wears nothing out" if least.years is None else f"worn out after {least.years:.3g} years"
+    written = format_bytes(least.flash_bytes_per_day)
+    among = ", ".join(least.candidates)
+    yield "wears least at no higher mean TTFT", f"{least.variant}: flash {written}/day, {lasts} (of {among})"
+
+
+def _label(metric: str) -> str:
+    name = metric.removeprefix("economics.").removeprefix("tiers.")
+    for ending, text in (("flash_bytes_per_day", "flash/day"), ("wear_out_years", "years")):
+        if name.endswith(ending):
+            return f"{name.removesuffix(ending).rstrip('.')} {text}"
+    return _LABELS.get(name, name)
