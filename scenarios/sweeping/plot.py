@@ -210,7 +210,7 @@ def _texts(figure: str) -> Callable[[float], str]:
     if figure.endswith("_bytes_per_s"):
         return format_rate
     if figure.partition(".")[0].endswith("_s"):
-        return lambda value: format_seconds(float(f"{value:.3g}"))
+        return format_seconds
     return lambda value: f"{value:,.3g}" if abs(value) < 1e3 else f"{value:,.0f}"
 
 

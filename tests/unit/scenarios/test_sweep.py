@@ -7,12 +7,14 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from sweep_kit import counting, runs_of
 
 from models.errors import InputError, UnknownNameError
 from scenarios import cli, load_scenario, simulate, sweep
+from scenarios.comparison.metrics import metric_text
 from scenarios.sweeping import Sample, SweepResult
 from scenarios.sweeping.table import about_table
 
@@ -268,6 +270,12 @@ def test_plots_fit_the_number_of_keys(small: str, capsys: pytest.CaptureFixture[
     shown = {text.get_position(): text.get_text() for text in ax.texts}
     assert shown[(2.5, 0.5)] == f"{100 * two.column('hit_ratio_tokens')[4]:.1f}"  # three replicas, lru
     assert len(two.plot.lines("ttft_s.p50", x="tiers.dram.eviction").lines) == 1
+    # Rounded once: the cells say what the table of points says, though 509.34 s are no whole seconds and 8.489 min.
+    times = two.table.column_names.index("ttft_s.p90")
+    long_s = [509.34, 514.14, 524.22, 0.12346, 1.2346, 11.125]
+    slow = SweepResult(table=two.table.set_column(times, "ttft_s.p90", pa.array(long_s)))
+    cells = slow.plot.heat_map("ttft_s.p90", x="cluster.replicas", y="tiers.dram.eviction").texts
+    assert {text.get_text() for text in cells} == {metric_text("ttft_s.p90", value) for value in long_s}
     with pytest.raises(InputError, match="needs 2 swept keys; this sweep has 1"):
         sweep(small, grid=["run.seed=1"], jobs=1).plot.heat_map()
     with pytest.raises(UnknownNameError, match="swept key"):
