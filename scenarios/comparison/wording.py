@@ -20,7 +20,10 @@ FIGURES: Final = (
 
 
 def difference_text(metric: str, base: float | None, difference: Difference | None) -> str:
-    """Return a difference with half the width of its interval: in per cent of *base*, shares in points."""
+    """Return a difference and the ends of its interval: in per cent of *base*, shares in points.
+
+    The ends, since an interval may reach further to one side; rounded to digits that count, none of them becomes 0.
+    """
     if difference is None:
         return "-"
     if difference.equal:
@@ -28,7 +31,12 @@ def difference_text(metric: str, base: float | None, difference: Difference | No
     scale, unit = (100.0, " pt") if is_share(metric) else (100.0 / base if base else 0.0, "%")
     if not scale:
         return metric_text(metric, difference.difference)
-    text = f"{difference.difference * scale:+.3g}"
+    text = f"{_signed(difference.difference * scale)}{unit}"
     if difference.low is None or difference.high is None:
-        return f"{text}{unit} ?"
-    return f"{text} ± {(difference.high - difference.low) / 2.0 * scale:.2g}{unit}"
+        return f"{text} ?"
+    return f"{text} ({_signed(difference.low * scale)} to {_signed(difference.high * scale)})"
+
+
+def _signed(value: float) -> str:
+    # 999.5 and more would be written with an exponent.
+    return f"{value:+.3g}" if abs(value) < 999.5 else f"{value:+,.0f}"

@@ -82,7 +82,7 @@ def _headline(comparison: Comparison, ran: Sequence[Compared]) -> str:
         )
     text = (
         f"{best.variant.name} has the lowest {label}: {metric_text(metric, best.metrics.get(metric))}, against "
-        f"{first_text} with {first.variant.name} ({_against(comparison, best, metric)})."
+        f"{first_text} with {first.variant.name}, {_against(comparison, best, metric)}."
     )
     for other, name in _OTHERS:
         text += f" {name.capitalize()}: {_against(comparison, best, other)}."

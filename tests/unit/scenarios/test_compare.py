@@ -14,8 +14,10 @@ from scenarios import cli
 from scenarios.build import build, run
 from scenarios.comparison import compare, load_variants
 from scenarios.comparison.bounds import distances
+from scenarios.comparison.intervals import Difference
 from scenarios.comparison.metrics import medians, metric_text, metrics_of
 from scenarios.comparison.sample import sample_of
+from scenarios.comparison.wording import difference_text
 from scenarios.loader import load_scenario
 from sim.recording import WindowedIntervals
 
@@ -170,7 +172,7 @@ def test_tables_plot_and_warnings(chat: str, tmp_path: Path, capsys: pytest.Capt
         "written dram",
         "queue",
         "less 2 GB",
-        "±",
+        " to +",
         "equal",
         "95%, block",
     ):
@@ -179,6 +181,25 @@ def test_tables_plot_and_warnings(chat: str, tmp_path: Path, capsys: pytest.Capt
     assert err.count("h100-sxm rests on") == 1
     assert f"plot saved to {plot}" in err
     assert "<svg" in plot.read_text()
+
+
+@pytest.mark.parametrize(
+    ("metric", "base", "found", "text"),
+    [
+        # Longer to one side: half its width on both sides of the difference would hold 0, and the interval does not.
+        ("ttft_s.p90", 2.0, (-0.141, -0.224, -0.0014, False), "-7.05% (-11.2 to -0.07)"),
+        ("ttft_s.p90", 0.001, (0.02, 0.01, 0.0999, False), "+2,000% (+1,000 to +9,990)"),
+        ("hit_ratio_tokens", 0.5, (0.1, 1e-7, 0.2, False), "+10 pt (+1e-05 to +20)"),
+        ("ttft_s.p90", 2.0, (-0.141, -0.224, 0.0, True), "equal"),
+        ("ttft_s.p90", 2.0, (-0.141, None, None, None), "-7.05% ?"),
+    ],
+)
+def test_a_difference_is_told_with_the_ends_of_its_interval(
+    metric: str, base: float, found: tuple[float, float | None, float | None, bool | None], text: str
+) -> None:
+    difference, low, high, equal = found
+    told = Difference(difference=difference, low=low, high=high, equal=equal)
+    assert difference_text(metric, base, told) == text
 
 
 def test_a_plot_shows_every_variant_and_which_are_equal(chat: str) -> None:
