@@ -20,7 +20,7 @@ def print_economics(found: Mapping[str, Any]) -> None:
 
 
 def print_compared_economics(comparison: Comparison) -> None:
-    """Print what the variants cost and wear, and which wears least at a TTFT that is no higher; as for a run."""
+    """Print what the variants cost and wear, and which wears least; what is missing or assumed goes to stderr."""
     table = compared_rows(comparison)
     if table is None:
         return

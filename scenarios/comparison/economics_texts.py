@@ -7,10 +7,15 @@ from typing import Final
 
 from models.units import format_bytes
 from scenarios.comparison.comparing import Comparison
-from scenarios.comparison.least_wear import least_wear
+from scenarios.comparison.least_wear import EQUAL_SHARE, least_wear
 from scenarios.comparison.metrics import metric_text
+from scenarios.figure_texts import number
 
-_LABELS: Final = {"usd_per_million_output_tokens": "USD/M tokens", "joules_per_output_token": "J/token"}
+_LABELS: Final = {
+    "usd_per_million_output_tokens": "USD/M tokens",
+    "joules_per_output_token": "J/token",
+    "output_tokens_per_day": "tokens/day",
+}
 
 
 def compared_rows(comparison: Comparison) -> tuple[list[str], list[list[str]]] | None:
@@ -26,14 +31,16 @@ def compared_rows(comparison: Comparison) -> tuple[list[str], list[list[str]]] |
 
 
 def least_pairs(comparison: Comparison) -> Iterator[tuple[str, str]]:
-    """Yield which variant wears least at a TTFT that is no higher, where any run says what it wears."""
+    """Yield which variant wears least for an output token at no higher TTFT, where any run says what it wears."""
     least = least_wear(comparison)
     if least is None:
         return
     lasts = "what it writes wears nothing out" if least.years is None else f"worn out after {least.years:.3g} years"
-    written = format_bytes(least.flash_bytes_per_day)
+    token, day = (format_bytes(each) for each in (least.flash_bytes_per_output_token, least.flash_bytes_per_day))
+    written = f"flash {token} an output token; at its own {number(least.output_tokens_per_day)} tokens/day {day}/day"
+    alike = f" ({', '.join(least.equals)} within {EQUAL_SHARE:.0%})" if least.equals else ""
     among = ", ".join(least.candidates)
-    yield "wears least at no higher mean TTFT", f"{least.variant}: flash {written}/day, {lasts} (of {among})"
+    yield "wears least for its work at no higher mean TTFT", f"{least.variant}{alike}: {written}, {lasts} (of {among})"
 
 
 def _label(metric: str) -> str:

@@ -1,8 +1,12 @@
-"""Which variant wears its drives least among those whose mean TTFT is no higher than that of the first one."""
+"""Which variant wears its drives least for its work, among those whose mean TTFT is no higher than the first one's.
+
+Work is output tokens. Years and bytes a day are at a variant's own speed: in a closed loop a slower one writes less a
+day for doing less a day, which is nothing that it spares.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import inf
 from typing import TYPE_CHECKING, Any, Final
 
@@ -10,28 +14,45 @@ if TYPE_CHECKING:
     from scenarios.comparison.comparing import Compared, Comparison
 
 _TTFT: Final = "ttft_s.mean"
+_OUTPUT: Final = "economics.output_tokens_per_day"
+EQUAL_SHARE: Final = 0.01
+"""Who wears no more than this above the least, for a token, is said to wear as little.
+
+A choice: variants that do the same work may differ in what is still under way when runs end, and nobody buys by less.
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeastWear:
-    """The variant that wears least.
+    """The variant that wears least for each output token.
 
     Parameters
     ----------
     variant : str
         Its name.
     years : float or None
-        Until the first of its tiers is worn out; None where nothing is written to any.
+        Until the first of its tiers is worn out at its own speed; None where nothing is written to any.
     flash_bytes_per_day : float
-        Over all its tiers of drives [B].
+        Over all its tiers of drives, at its own speed [B].
+    output_tokens_per_day : float
+        That speed.
     candidates : tuple of str
         Those that it was chosen among.
+    equals : tuple of str
+        Those of them that wear as little (:data:`EQUAL_SHARE`).
     """
 
     variant: str
     years: float | None
     flash_bytes_per_day: float
-    candidates: tuple[str, ...]
+    output_tokens_per_day: float
+    candidates: tuple[str, ...] = ()
+    equals: tuple[str, ...] = ()
+
+    @property
+    def flash_bytes_per_output_token(self) -> float:
+        """What all its tiers of drives are written with for an output token [B]."""
+        return self.flash_bytes_per_day / self.output_tokens_per_day
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain values."""
@@ -39,22 +60,42 @@ class LeastWear:
             "variant": self.variant,
             "wear_out_years": self.years,
             "flash_bytes_per_day": self.flash_bytes_per_day,
+            "flash_bytes_per_output_token": self.flash_bytes_per_output_token,
+            "output_tokens_per_day": self.output_tokens_per_day,
             "candidates": list(self.candidates),
+            "equals": list(self.equals),
         }
 
 
 def least_wear(comparison: Comparison) -> LeastWear | None:
-    """Return the variant whose first tier to wear out lasts longest; None where no run says what it wears.
+    """Return the variant whose first tier to wear out lasts for most output tokens; None where no run says its wear.
 
-    Candidates are the first variant and those whose mean TTFT is equal to its, by their interval, or lower. Of equals
-    the one that has less written wins, then the earlier.
+    Candidates are the first variant and those whose mean TTFT is equal to its, by their interval, or lower. Of those
+    that nothing wears out the one that has less written for a token wins; of those that wear as little the earlier.
     """
     found = [one for one in comparison.variants if one.error is None and _is_no_slower(one, comparison)]
-    worn = {one.variant.name: worn for one in found if (worn := _wear(one)) is not None}
+    worn = [wear for one in found if (wear := _wear(one)) is not None]
     if not worn:
         return None
-    name = min(worn, key=lambda name: (-inf if worn[name][0] is None else -(worn[name][0] or 0.0), worn[name][1]))
-    return LeastWear(variant=name, years=worn[name][0], flash_bytes_per_day=worn[name][1], candidates=tuple(worn))
+    least = min(worn, key=lambda wear: (-_lasts_tokens(wear), wear.flash_bytes_per_output_token))
+    first, *equals = [wear for wear in worn if _wears_as_little(wear, least)]
+    return replace(
+        first,
+        candidates=tuple(wear.variant for wear in worn),
+        equals=tuple(wear.variant for wear in equals),
+    )
+
+
+def _wears_as_little(wear: LeastWear, least: LeastWear) -> bool:
+    if least.years is None:
+        written = wear.flash_bytes_per_output_token
+        return wear.years is None and written <= least.flash_bytes_per_output_token * (1.0 + EQUAL_SHARE)
+    return _lasts_tokens(wear) * (1.0 + EQUAL_SHARE) >= _lasts_tokens(least)
+
+
+def _lasts_tokens(wear: LeastWear) -> float:
+    """Return what is proportional to the output tokens until the first tier is worn out."""
+    return inf if wear.years is None else wear.years * wear.output_tokens_per_day
 
 
 def _is_no_slower(one: Compared, comparison: Comparison) -> bool:
@@ -64,10 +105,16 @@ def _is_no_slower(one: Compared, comparison: Comparison) -> bool:
     return difference is not None and (difference.difference <= 0.0 or difference.equal is True)
 
 
-def _wear(one: Compared) -> tuple[float | None, float] | None:
-    """Return the years until a tier is worn out and the bytes a day that flash is written with, if any is rated."""
+def _wear(one: Compared) -> LeastWear | None:
+    """Return what a variant wears, if any of its tiers is rated and it put out any tokens; not yet among which."""
     years = [value for name, value in one.metrics.items() if name.endswith(".wear_out_years") and value is not None]
     written = [value for name, value in one.metrics.items() if name.endswith(".flash_bytes_per_day")]
-    if not written:
+    output = one.metrics.get(_OUTPUT)
+    if not written or not output:
         return None
-    return min(years, default=None), sum(value or 0.0 for value in written)
+    return LeastWear(
+        variant=one.variant.name,
+        years=min(years, default=None),
+        flash_bytes_per_day=sum(value or 0.0 for value in written),
+        output_tokens_per_day=output,
+    )

@@ -7,7 +7,7 @@ from statistics import median
 from typing import Any, Final
 
 from models.units import format_bytes
-from scenarios.figure_texts import seconds
+from scenarios.figure_texts import number, seconds
 
 Metrics = dict[str, float | None]
 """By metric; None where a run has no such figure."""
@@ -42,7 +42,7 @@ def _economics(economics: Mapping[str, Any] | None) -> Metrics:
     """Return what a run costs and wears, where it says so."""
     if economics is None:
         return {}
-    keys = ("usd_per_million_output_tokens", "joules_per_output_token")
+    keys = ("usd_per_million_output_tokens", "joules_per_output_token", "output_tokens_per_day")
     found: Metrics = {f"economics.{key}": economics[key] for key in keys}
     for name, tier in economics["tiers"].items():
         found |= {f"economics.tiers.{name}.{key}": tier[key] for key in _WEAR if key in tier}
@@ -71,10 +71,8 @@ def metric_text(metric: str, value: float | None) -> str:
         return f"{value:.1%}"
     if metric.endswith(("_bytes", "_bytes_per_day")):
         return format_bytes(value)
-    if metric.startswith("economics."):
-        return f"{value:,.4g}"
-    if metric.endswith("_per_s"):
-        return f"{value:,.4g}" if value < 1e4 else f"{value:,.0f}"
+    if metric.startswith("economics.") or metric.endswith("_per_s"):
+        return number(value)
     return seconds(value)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from models.economics import busy_share, capital_per_s, energy_cost, power_w
+from models.economics import SECONDS_PER_DAY, busy_share, capital_per_s, energy_cost, power_w
 from scenarios.build import Assembly
 from scenarios.economics.bill import Item, accelerators, bill_of, capacity_of
 from scenarios.economics.savings import gpu_hours_saved
@@ -27,7 +27,8 @@ def economics_of(scenario: Scenario, result: SimulationResult, assembly: Assembl
     """Return what a run of *scenario*, which says ``economics``, costs: plain values in USD, W, J, B and years.
 
     *assembly* is that of the same scenario. Money is amortisation and electricity, idle time included; energy a token
-    is that of the measured time. What no catalogue entry says counts as nothing, and its part is listed.
+    is that of the measured time. Days, of tokens as of wear, are calendar days, of which the cluster works the share
+    that is its utilisation. What no catalogue entry says counts as nothing, and its part is listed.
     """
     terms = scenario.economics or Economics()
     bill = bill_of(scenario, assembly)
@@ -59,6 +60,7 @@ def economics_of(scenario: Scenario, result: SimulationResult, assembly: Assembl
         "usd_per_hour": {"capital": capital_usd_per_s * 3600.0, "energy": energy_usd_per_s * 3600.0},
         "capital_usd": capital_usd,
         "power_w": {name: None if power is None else power.running_w for name, power in powers.items()},
+        "output_tokens_per_day": tokens / window_s * terms.utilisation * SECONDS_PER_DAY if window_s > 0.0 else None,
         "gpu_hours": sum(count for _, count in accelerators(scenario, assembly)) * window_s / 3600.0,
         "tiers": tiers,
         "bill": [f"{item.count} x {item.what} at {_price(item)}" for item in bill if item.prices],

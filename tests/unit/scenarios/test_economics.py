@@ -10,7 +10,8 @@ import pytest
 from models.economics import SECONDS_PER_YEAR
 from scenarios import cli
 from scenarios.build import assemble, simulate
-from scenarios.comparison import compare, load_variants
+from scenarios.comparison import Comparison, compare, load_variants
+from scenarios.comparison.economics_texts import least_pairs
 from scenarios.comparison.least_wear import least_wear
 from scenarios.economics.bill import bill_of
 from scenarios.loader import load_scenario
@@ -84,6 +85,7 @@ def test_money_and_energy_by_hand(at: Callable[..., SimulationResult]) -> None:
     assert found["usd_per_million_output_tokens"] == pytest.approx((window_s + joules * 1e-6) / tokens * 1e6)
     assert found["capital_usd"] == SECONDS_PER_YEAR
     assert found["gpu_hours"] == pytest.approx(window_s / 3600.0)
+    assert found["output_tokens_per_day"] == pytest.approx(tokens / window_s * 86400)
 
 
 @pytest.mark.parametrize("replicas", [1, 2])
@@ -132,6 +134,7 @@ def test_what_hits_spare_by_hand(at: Callable[..., SimulationResult]) -> None:
         ("economics.utilisation=0.5", "usd_per_hour.capital", 2.0),
         ("economics.utilisation=0.5", "tiers.nvme.write_bytes_per_day", 0.5),
         ("economics.utilisation=0.5", "tiers.nvme.wear_out_years", 2.0),
+        ("economics.utilisation=0.5", "output_tokens_per_day", 0.5),
         ("economics.utilisation=0.5", "joules_per_output_token", 1.0),
         ("economics.pue=1.5", "usd_per_hour.energy", 1.5),
         ("economics.pue=1.5", "joules_per_output_token", 1.0),
@@ -293,6 +296,39 @@ def test_the_placement_that_wears_least_at_equal_ttft(write: Callable[..., str],
     assert comparison.to_dict()["least_wear"]["variant"] == least
 
 
+def test_to_be_slow_is_not_to_wear_less(write: Callable[..., str]) -> None:
+    """In a closed loop a faster GPU writes more a day, for more tokens a day: no wear that the slower one spares."""
+    path = write(text=REUSED.replace("SESSIONS", "120"), name="reused.yaml")
+
+    def compared(fast: str) -> Comparison:
+        variants = ["slow: cluster.accelerator=a100-sxm-80gb", f"fast: cluster.accelerator=h100-sxm,{fast}"]
+        return compare(load_variants(path, variants=variants), jobs=1)
+
+    gpus = compared("run.warmup=0 s")
+    slow, fast = (one.metrics for one in gpus.variants)
+    assert (slow["ttft_s.mean"] or 0.0) > 1.5 * (fast["ttft_s.mean"] or 0.0)
+    assert (slow["economics.tiers.nvme.wear_out_years"] or 0.0) > 1.5 * (
+        fast["economics.tiers.nvme.wear_out_years"] or 0.0
+    )
+    found = least_wear(gpus)
+    assert found is not None
+    assert {found.variant, *found.equals} == {"slow", "fast"}
+    # All 120 prompts are written, for 8 tokens each.
+    written = slow["tiers.nvme.write_bytes"] or 0.0
+    assert found.flash_bytes_per_output_token == pytest.approx(1.3 * written / (120 * 8), rel=1e-6)
+    # Half as many bytes for each token are half the wear, though by the day they are still more.
+    chatty = compared("workload.closed_loop.output_tokens=16")
+    by_day = [one.metrics["economics.tiers.nvme.flash_bytes_per_day"] or 0.0 for one in chatty.variants]
+    assert by_day[1] > by_day[0]
+    less = least_wear(chatty)
+    assert less is not None
+    assert (less.variant, less.equals, less.candidates) == ("fast", (), ("slow", "fast"))
+    assert list(gpus.to_dict()["least_wear"]["equals"]) == list(found.equals)
+    said = dict(least_pairs(gpus))["wears least for its work at no higher mean TTFT"]
+    assert said.startswith("slow (fast within 1%): flash ")
+    assert f"at its own {slow['economics.output_tokens_per_day']:,.0f} tokens/day" in said
+
+
 def test_compare_prints_it(write: Callable[..., str], capsys: pytest.CaptureFixture[str]) -> None:
     path = write(text=REUSED.replace("SESSIONS", "40").replace("economics: {}\n", ""), name="reused.yaml")
     placements = "tiers.nvme.placement=write-through,none"
@@ -302,7 +338,7 @@ def test_compare_prints_it(write: Callable[..., str], capsys: pytest.CaptureFixt
     out = capsys.readouterr().out
     assert "USD/M tokens" in out
     assert "nvme flash/day" in out
-    assert "wears least at no higher mean TTFT  write-through: " in out
+    assert "wears least for its work at no higher mean TTFT  write-through: flash " in out
 
 
 def test_what_was_measured_is_saved_with_the_result(at: Callable[..., SimulationResult], tmp_path: Any) -> None:
