@@ -13,10 +13,10 @@ from scenarios.commands.progress import Progress
 from scenarios.commands.tables import print_json, print_pairs, print_table
 from scenarios.comparison import Comparison, compare, load_variants
 from scenarios.comparison.comparing import Compared
-from scenarios.comparison.intervals import CONFIDENCE, Difference
+from scenarios.comparison.intervals import CONFIDENCE
 from scenarios.comparison.metrics import metric_text
 from scenarios.comparison.saved import check_target, save_into
-from scenarios.comparison.wording import FIGURES, difference_text
+from scenarios.comparison.wording import FIGURES, difference_cell
 from scenarios.figure_texts import share
 from scenarios.runner import available_cores
 from scenarios.whole_folders import whole_folder
@@ -133,7 +133,7 @@ def _print_differences(comparison: Comparison, ran: Sequence[Compared]) -> None:
         return
     sys.stdout.write("\n")
     rows = [
-        [name, *(_difference(metric, first, by_metric.get(metric)) for metric, _ in FIGURES)]
+        [name, *(difference_cell(metric, first.metrics.get(metric), by_metric.get(metric)) for metric, _ in FIGURES)]
         for name, by_metric in comparison.differences.items()
     ]
     print_table([f"less {first.variant.name}", *(name for _, name in FIGURES)], rows, numbers_from=1)
@@ -144,8 +144,3 @@ def _print_differences(comparison: Comparison, ran: Sequence[Compared]) -> None:
             ("equal", "0 lies in the interval; ?: there is a difference and no interval"),
         ]
     )
-
-
-def _difference(metric: str, first: Compared, difference: Difference | None) -> str:
-    """Return a difference with its interval below it: beside it, the table would be wider than most terminals."""
-    return difference_text(metric, first.metrics.get(metric), difference).replace(" (", "\n(")

@@ -37,6 +37,11 @@ def difference_text(metric: str, base: float | None, difference: Difference | No
     return f"{text} ({_signed(difference.low * scale)} to {_signed(difference.high * scale)})"
 
 
+def difference_cell(metric: str, base: float | None, difference: Difference | None) -> str:
+    """Return :func:`difference_text` on two lines: on one, tables would be wider than terminals and pages."""
+    return difference_text(metric, base, difference).replace(" (", "\n(")
+
+
 def _signed(value: float) -> str:
     # 999.5 and more would be written with an exponent.
     return f"{value:+.3g}" if abs(value) < 999.5 else f"{value:+,.0f}"

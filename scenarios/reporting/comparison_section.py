@@ -11,7 +11,7 @@ from scenarios.comparison.economics_texts import compared_rows, least_pairs
 from scenarios.comparison.intervals import CONFIDENCE
 from scenarios.comparison.metrics import metric_text
 from scenarios.comparison.saved import MANIFEST, load_comparison
-from scenarios.comparison.wording import FIGURES, difference_text
+from scenarios.comparison.wording import FIGURES, difference_cell, difference_text
 from scenarios.loader import resolved
 from scenarios.reporting.assumptions import assumption_chapters
 from scenarios.reporting.comparison_plots import comparison_plots, ttft_spreads
@@ -138,7 +138,7 @@ def _better(comparison: Comparison, ran: Sequence[Compared]) -> Iterator[Block]:
     first = comparison.first
     if first is not None and comparison.differences:
         rows = [
-            [name, *(difference_text(metric, first.metrics.get(metric), found.get(metric)) for metric, _ in FIGURES)]
+            [name, *(difference_cell(metric, first.metrics.get(metric), found.get(metric)) for metric, _ in FIGURES)]
             for name, found in comparison.differences.items()
         ]
         caption = f"Difference to {first.variant.name}, with its {CONFIDENCE:.0%} interval"
