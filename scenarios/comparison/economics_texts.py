@@ -37,10 +37,10 @@ def least_pairs(comparison: Comparison) -> Iterator[tuple[str, str]]:
         return
     lasts = "what it writes wears nothing out" if least.years is None else f"worn out after {least.years:.3g} years"
     token, day = (format_bytes(each) for each in (least.flash_bytes_per_output_token, least.flash_bytes_per_day))
-    written = f"flash {token} an output token; at its own {number(least.output_tokens_per_day)} tokens/day {day}/day"
+    written = f"flash {token} an output token, {day}/day at its own {number(least.output_tokens_per_day)} tokens/day"
     alike = f" ({', '.join(least.equals)} within {EQUAL_SHARE:.0%})" if least.equals else ""
     among = ", ".join(least.candidates)
-    yield "wears least for its work at no higher mean TTFT", f"{least.variant}{alike}: {written}, {lasts} (of {among})"
+    yield "wears least for its work at no higher mean TTFT", f"{least.variant}{alike}: {written}; {lasts} (of {among})"
 
 
 def _label(metric: str) -> str:
