@@ -27,6 +27,11 @@ class Verdict(Protocol):
     """What became of a value."""
 
     @property
+    def can_run(self) -> bool:
+        """Whether it could be tried at all; otherwise it is not good enough."""
+        ...
+
+    @property
     def meets(self) -> bool:
         """Whether it is good enough."""
         ...
@@ -74,7 +79,8 @@ def search(values: Sequence[float], start: int, judge: Judge) -> Found:
 
     From *start* both ways, farther each time, until good enough changes to not good enough; between these in thirds
     until they are neighbours; then once a tenth beyond the answer. Where what is good enough changes more than once,
-    the answer is the safe one: nothing that was tried on its own side is not good enough.
+    the answer is the safe one: nothing that was tried on its own side is not good enough. A value that cannot be tried,
+    between two that can, says nothing (32 heads on 3 GPUs); beyond all that can, it is not good enough (too few GPUs).
 
     Parameters
     ----------
@@ -88,8 +94,8 @@ def search(values: Sequence[float], start: int, judge: Judge) -> Found:
     search_ = _Search(values, judge)
     search_.tried([start])
     search_.grow(start)
-    while (gap := search_.gap()) is not None and gap[1] - gap[0] > 1:
-        search_.tried(search_.thirds(*gap))
+    while (gap := search_.gap()) is not None and (thirds := search_.thirds(*gap)):
+        search_.tried(thirds)
     search_.look_beyond()
     return search_.found()
 
@@ -124,10 +130,11 @@ class _Search:
         return changes[-1] if self._sense() == "least" else changes[0]
 
     def thirds(self, low: int, high: int) -> list[int]:
-        """Return the places a third and two thirds from one value to another, by ratio."""
+        """Return the places a third and two thirds from one value to another, by ratio, or the next ones not tried."""
         ratio = self.values[high] / self.values[low]
         wanted = [self._near(self.values[low] * ratio**share) for share in (1 / 3, 2 / 3)]
-        return [min(max(place, low + 1), high - 1) for place in wanted]
+        left = [place for place in range(low + 1, high) if place not in self.verdicts]
+        return [min(left, key=lambda other: abs(other - place)) for place in wanted] if left else []
 
     def look_beyond(self) -> None:
         """Try the value a tenth beyond the answer, which ought not to be good enough."""
@@ -174,15 +181,22 @@ class _Search:
         if place is None:
             return ()
         least = sense == "least"
-        expected = {at: at >= place if least else at <= place for at in sorted(self.verdicts)}
+        expected = {at: at >= place if least else at <= place for at in self._telling()}
         return tuple(at for at, meets in expected.items() if self.verdicts[at].meets != meets)
 
     def _changes(self) -> list[tuple[int, int]]:
         """Return neighbours among what was tried of which one is good enough; those that fit the sense."""
-        ordered = sorted(self.verdicts)
-        pairs = [pair for pair in pairwise(ordered) if self.verdicts[pair[0]].meets != self.verdicts[pair[1]].meets]
+        pairs = [
+            pair for pair in pairwise(self._telling()) if self.verdicts[pair[0]].meets != self.verdicts[pair[1]].meets
+        ]
         upper_meets = self._sense() == "least"
         return [pair for pair in pairs if self.verdicts[pair[1]].meets == upper_meets]
+
+    def _telling(self) -> list[int]:
+        """Return what was tried, in order, without what cannot run between two that can."""
+        ran = [place for place, verdict in self.verdicts.items() if verdict.can_run]
+        low, high = (min(ran), max(ran)) if ran else (math.inf, -math.inf)
+        return [place for place in sorted(self.verdicts) if self.verdicts[place].can_run or not low < place < high]
 
     def _sense(self) -> Literal["least", "most"]:
         """Return whether more is better, going by the outermost of what was tried; where both are alike, it is."""

@@ -62,6 +62,11 @@ class Point:
     error: str | None = None
 
     @property
+    def can_run(self) -> bool:
+        """Whether the scenario can be run with these values."""
+        return self.ran is not None
+
+    @property
     def bottleneck(self) -> str:
         """What limits it."""
         return f"cannot run: {self.error}" if self.ran is None else str(self.ran.summary["bottleneck"])

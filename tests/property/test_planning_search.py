@@ -17,6 +17,7 @@ from scenarios.planning.searching import Found, search
 class Verdict:
     meets: bool
     shortfall: float
+    can_run: bool = True
 
 
 def tried(values: Sequence[float], start: int, shortfall: Callable[[float], float]) -> tuple[Found, dict[int, Verdict]]:
@@ -27,7 +28,7 @@ def tried(values: Sequence[float], start: int, shortfall: Callable[[float], floa
         assert not set(places) & set(verdicts)
         for place in places:
             missed = shortfall(values[place])
-            verdicts[place] = Verdict(missed <= 0.0, missed)
+            verdicts[place] = Verdict(missed <= 0.0, missed, can_run=missed < math.inf)
         return [verdicts[place] for place in places]
 
     return search(values, start, judge), verdicts
@@ -165,3 +166,22 @@ def test_counts_go_up_by_one_and_later_by_the_precision() -> None:
     assert 200 in values
     assert all(isinstance(value, int) for value in values)
     assert max(upper / lower for lower, upper in pairwise(values[60:])) < 1.03
+
+
+@given(st.data())
+def test_what_cannot_run_between_values_that_can_hides_no_answer(data: st.DataObject) -> None:
+    runs = data.draw(st.lists(st.booleans(), min_size=2, max_size=30))
+    values = [float(value) for value in range(1, len(runs) + 1)]
+    can = [value for value, run in zip(values, runs, strict=True) if run]
+    if not can:
+        return
+    threshold = data.draw(st.sampled_from(can))
+    # The start runs: that of a plan is the scenario's own value.
+    start = values.index(data.draw(st.sampled_from(can)))
+    found, _ = tried(values, start, lambda value: math.log(threshold / value) if value in can else math.inf)
+    if values[-1] in can:
+        assert found.place == values.index(threshold)
+        below = [value for value in can if value < threshold]
+        assert found.exceptions == ()
+        if below:
+            assert found.beyond == values.index(below[-1])
