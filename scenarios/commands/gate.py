@@ -133,7 +133,8 @@ def _rows(decision: Decision) -> Iterator[list[str]]:
 def _wanted(check: Check) -> str:
     low = "" if check.low == -inf else f"{'>' if check.above is not None else '>='} {_text(check, check.low)}"
     high = "" if check.high == inf else f"<= {_text(check, check.high)}"
-    return f"{low} {high}".strip()
+    rounded = f"(to {_text(check, check.precision)})" if check.precision else ""
+    return " ".join(filter(None, (low, high, rounded)))
 
 
 def _text(check: Check, value: float | None) -> str:

@@ -101,6 +101,11 @@ class Check(_Strict):
         """The most that passes, inf without one."""
         return inf if self.at_most is None else self.at_most
 
+    @property
+    def least_values(self) -> int:
+        """How many values it takes: one does not scatter."""
+        return 2 if self.measure.endswith("-spread") else 1
+
     def margin(self, value: float) -> float:
         """Return how far a value lies inside the nearer bound, half the precision included; below 0 outside."""
         return min(value - self.low, self.high - value) + self.precision / 2.0

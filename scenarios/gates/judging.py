@@ -114,8 +114,8 @@ def _judge(
     kinds = tuple(dict.fromkeys(item.kind for item in found if item is not None))
     value = chance = margin = None
     verdict: Verdict = "NO EVIDENCE"
-    if all(item for item in values):
-        known = [item for item in values if item]
+    known = [item for item in values if item is not None and len(item) >= check.least_values]
+    if len(known) == len(values):
         value = _value(check, known)
         deviations = [_deviation(gates, item.kind, v) for item, v in zip(found, known, strict=True) if item]
         chance = _chance(check, value, sqrt(sum(d * d for d in deviations)))

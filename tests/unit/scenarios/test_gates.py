@@ -166,6 +166,10 @@ def test_runs_and_saved_results_are_evidence(tmp_path: Path) -> None:
     assert drift.value is not None
     assert spread.value is not None
     assert spread.value > 0.0
+    # One value does not scatter: that is no evidence of little scatter.
+    alone = gather(own, ["G"], measured=None, seeds=1, jobs=1)
+    of_one = judge(own, ["G"], alone, required=True).judged["G"][2]
+    assert (of_one.value, of_one.verdict) == (None, "NO EVIDENCE")
 
 
 def test_the_report_says_all(gates: str, tmp_path: Path) -> None:
