@@ -357,6 +357,8 @@ class Simulation:
                 f"{cluster.failed} of {cluster.submitted} requests failed with a load or their replica "
                 "(engine.kv_load_failure_policy)"
             )
+        missed = () if self.timeline is None else self.timeline.missed()
+        notes += [f"{event.kind} at {event.at_s:g} s did not happen: all requests had ended before" for event in missed]
         unstaged = sum(r.hierarchy.loads.unstaged_chunks for r in cluster.replicas)
         if unstaged:
             notes.append(f"{unstaged} chunks were read without staging room in memory, so they were not kept there")

@@ -55,6 +55,10 @@ class Timeline:
         for event in self.events:
             self._at(event.at_s, event, self._begin)
 
+    def missed(self) -> list[Event]:
+        """Return the events whose time had not come when all requests had ended."""
+        return self.events[len(self.happened) :]
+
     def stop(self) -> None:
         """Let nothing more happen: all requests have ended, and an event must not prolong the run."""
         for wakeup in self._pending:

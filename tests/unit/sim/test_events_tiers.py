@@ -270,4 +270,6 @@ def test_an_event_after_the_last_request_neither_happens_nor_prolongs_the_run() 
     for summary in (late, without):
         for key in ("events", "engine"):
             summary.pop(key, None)
+    said = set(late.pop("warnings")) - set(without.pop("warnings"))
+    assert said == {"drive at 1e+06 s did not happen: all requests had ended before"}
     assert late == without
