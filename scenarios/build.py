@@ -294,17 +294,19 @@ def _engine(scenario: Scenario, llm: Llm, accelerator: Accelerator, sizes: Geome
     seqs = engine.max_num_seqs or min(defaults.max_num_seqs, budget)
     if budget < seqs:
         raise ScenarioError("engine.max_num_batched_tokens", f"is {budget}; must be at least max_num_seqs ({seqs})")
-    capacity = scenario.tiers["hbm"].capacity
-    if capacity is None:
-        utilization = engine.gpu_memory_utilization or defaults.gpu_memory_utilization
-        capacity = kv_capacity_bytes(
-            llm,
-            accelerator,
-            tensor_parallel=cluster.tensor_parallel,
-            pipeline_parallel=cluster.pipeline_parallel,
-            gpu_memory_utilization=utilization,
-            weight_dtype=engine.weight_dtype,
-        )
+    stated = scenario.tiers["hbm"].capacity
+    # A stated capacity stands in for what the utilization leaves, but weights that do not fit at all cannot run.
+    room = kv_capacity_bytes(
+        llm,
+        accelerator,
+        tensor_parallel=cluster.tensor_parallel,
+        pipeline_parallel=cluster.pipeline_parallel,
+        gpu_memory_utilization=(engine.gpu_memory_utilization or defaults.gpu_memory_utilization)
+        if stated is None
+        else 1.0,
+        weight_dtype=engine.weight_dtype,
+    )
+    capacity = room if stated is None else stated
     block_bytes = sizes.chunk_bytes * sizes.replication * sizes.block_tokens / sizes.chunk_tokens
     settings = EngineSettings(
         block_tokens=engine.block_tokens,

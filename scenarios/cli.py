@@ -435,7 +435,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except typer.TyperException as error:
         return _fail(error.format_message(), error.exit_code)
     except (KeyboardInterrupt, typer.Abort):
-        return EXIT_INTERRUPTED
+        code = EXIT_INTERRUPTED
+    if code == EXIT_INTERRUPTED:  # which is also what typer makes of an interrupt inside a verb
+        return _fail("interrupted", code)
     return code if isinstance(code, int) else 0
 
 

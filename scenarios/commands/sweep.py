@@ -71,7 +71,7 @@ def sweep_scenario(
         with Progress(name, unit=f"of {runs} runs", eta=True) as progress:
             result = run_points(points, jobs=jobs, dask=dask, out=out, resume=resume, progress=report)
     except KeyboardInterrupt:
-        sys.stderr.write(f"kvtier: interrupted; {ended} of {runs} runs are kept, and --resume takes them over\n")
+        sys.stderr.write(f"kvtier: {ended} of {runs} runs are kept, and --resume takes them over\n")
         raise
     wall_s = time.monotonic() - began_s
     _say_what_was_found(result)

@@ -111,7 +111,7 @@ def test_out_that_is_a_file_is_refused_before_the_run(simulated, small, capsys) 
     [
         (SimulationError("the ledger does not balance"), 1, "kvtier: the ledger does not balance\n"),
         (OSError(28, "No space left on device"), 1, "kvtier: [Errno 28] No space left on device\n"),
-        (KeyboardInterrupt(), 130, ""),
+        (KeyboardInterrupt(), 130, "kvtier: interrupted\n"),
     ],
 )
 def test_a_run_that_fails(simulated, monkeypatch, small, capsys, raised, code, line) -> None:
@@ -137,6 +137,10 @@ def test_a_run_that_fails(simulated, monkeypatch, small, capsys, raised, code, l
         (
             ["run", "{small}", "--set", "tiers.dram.eviction=lruu"],
             "--set tiers.dram.eviction: unknown eviction policy 'lruu'",
+        ),
+        (
+            ["run", "{small}", "--set", "llm=llama-3.1-405b", "--set", "tiers.hbm.capacity=10 GB"],
+            "llm llama-3.1-405b on 1 x h200-sxm: does not fit: 811.7 GB of weights in",
         ),
         (["run", "{small}", "--seed", "-1"], "'--seed': Input should be greater than or equal to 0"),
         (["run", "{small}", "--seed", "x"], "'--seed': Input should be a valid integer"),

@@ -91,7 +91,9 @@ def test_an_ended_sweep_leaves_nothing_behind_and_goes_on(
     assert started.process.returncode == (130 if way == "interrupt" else -signal.SIGKILL)
     assert out == ""
     assert "Traceback" not in err
-    assert ("kvtier: interrupted; 2 of 6 runs are kept, and --resume takes them over\n" in err) == (way == "interrupt")
+    assert ("kvtier: 2 of 6 runs are kept, and --resume takes them over\nkvtier: interrupted\n" in err) == (
+        way == "interrupt"
+    )
     assert not started.out.exists()
 
     found = started.resume(capsys)
