@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import socket
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
@@ -16,6 +17,25 @@ T = TypeVar("T")
 R = TypeVar("R")
 
 _ANSWERS_WITHIN_S: Final = 10
+_SOCKETS: Final = frozenset({"", "tcp", "tls"})
+_SCHEMES: Final = _SOCKETS | {"ucx", "ws", "wss"}
+
+
+def check_scheduler(address: str) -> None:
+    """Raise InputError where nobody listens; to be asked before anything is written.
+
+    A client of Dask that gets no answer goes on trying for a while after it has failed, and not in silence.
+    """
+    scheme, _, place = address.rpartition("://")
+    host, _, port = place.rpartition(":")
+    if scheme not in _SCHEMES or not host or not port.isdigit():
+        raise InputError(f"--dask {address}: must be the address of a Dask scheduler, such as tcp://10.0.0.1:8786")
+    if scheme not in _SOCKETS:
+        return
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), timeout=_ANSWERS_WITHIN_S).close()
+    except (OSError, OverflowError) as error:
+        raise _no_answer(address, error) from None
 
 
 def run_on_dask(
@@ -84,8 +104,12 @@ def _client(address: str) -> Any:
     try:
         return Client(address, timeout=_ANSWERS_WITHIN_S, set_as_default=False)
     except (OSError, ValueError, TypeError) as error:  # TimeoutError is an OSError
-        reason = " ".join(str(error).split()) or type(error).__name__
-        raise InputError(f"--dask {address}: no Dask scheduler answers there: {reason}") from None
+        raise _no_answer(address, error) from None
+
+
+def _no_answer(address: str, error: Exception) -> InputError:
+    reason = " ".join(str(error).split()) or type(error).__name__
+    return InputError(f"--dask {address}: no Dask scheduler answers there: {reason}")
 
 
 def _outcome(future: Any, address: str) -> Outcome[Any]:

@@ -140,6 +140,11 @@ def test_an_address_where_nothing_answers_is_bad_input(
 ) -> None:
     monkeypatch.setattr(dask_tasks, "_ANSWERS_WITHIN_S", 0.5)
     options = [small, "--grid", "run.seed=1", "--out", str(tmp_path / "s.parquet")]
-    for address in ("tcp://127.0.0.1:9", "nonsense://x"):
+    nobody, nowhere = "no Dask scheduler answers there", "must be the address of a Dask scheduler"
+    addresses = {"tcp://127.0.0.1:9": nobody, "foo.invalid:8786": nobody, "nonsense://x:1": nowhere, "foo": nowhere}
+    for address, said in addresses.items():
         assert cli.main(["sweep", *options, "--dask", address]) == 2
-        assert f"--dask {address}: no Dask scheduler answers there" in capsys.readouterr().err
+        err = capsys.readouterr().err
+        assert f"--dask {address}: {said}" in err
+        assert err.count("\n") == 1
+        assert not list(tmp_path.glob("s.parquet*"))
