@@ -77,7 +77,9 @@ def quantity_text(dimension: str | None, value: Number | None) -> str:
     return formats[dimension](value) if dimension in formats else f"{value:,.{DIGITS}g}"
 
 
-def free_quantity(text: str, scenario: Scenario, assembly: Assembly, load: Load, *, precision: float) -> Quantity:
+def free_quantity(
+    text: str, scenario: Scenario, assembly: Assembly, load: Load, *, precision: float, option: str = "--solve"
+) -> Quantity:
     """Return what ``--solve`` says: ``key``, ``key=lo:hi`` or ``key=v1,v2,...``.
 
     Parameters
@@ -90,6 +92,8 @@ def free_quantity(text: str, scenario: Scenario, assembly: Assembly, load: Load,
         Tells which values the scenario takes: bounds that nobody gave are drawn in to those.
     precision : float
         Step from one value to the next, as a share.
+    option : str
+        What errors call it.
 
     Raises
     ------
@@ -97,7 +101,7 @@ def free_quantity(text: str, scenario: Scenario, assembly: Assembly, load: Load,
         If the key is none or not a number, a bound cannot be read or is refused, or there is nothing to start from.
     """
     key, separator, given = text.partition("=")
-    key, where = key.strip(), f"--solve {text}"
+    key, where = key.strip(), f"{option} {text}"
     kind = kind_of(key, scenario, where)
     check_link(key, assembly, where)
     now = value_now(key, scenario, assembly)
@@ -122,7 +126,7 @@ def free_quantity(text: str, scenario: Scenario, assembly: Assembly, load: Load,
         return replace(quantity, start=len(bounds) // 2 if now is None else quantity.place(now))
     if not bounds and not now:
         known = "is 0" if now == 0 else "has no value"
-        raise ScenarioError(where, f"{key} {known} in this scenario; give bounds, as --solve {key}=LOW:HIGH")
+        raise ScenarioError(where, f"{key} {known} in this scenario; give bounds, as {option} {key}=LOW:HIGH")
     low, high = bounds or _reach(key, now or 1.0, kind, load)
     start = math.sqrt(low * high) if now is None else min(max(now, low), high)
     values = ladder(low, high, start, precision, whole=kind.whole, exact=kind.is_int)

@@ -46,6 +46,8 @@ def kind_of(key: str, scenario: Scenario, where: str) -> Kind:
     annotation: Any = Scenario
     metadata: Sequence[Any] = ()
     path = path_of(key)
+    if path[0] == "figures":
+        raise ScenarioError(where, "is a figure of the catalogue; only what a scenario says itself can be solved for")
     above: list[str] = []
     for part in path:
         if above and above[-1] in CHOICE_KEYS and isinstance(_value(scenario, above), str | dict):

@@ -171,7 +171,7 @@ def _by_step(margin: Margin) -> float:
 
 
 def _step(key: str, point: Point, trials: Trials, scenario: Scenario, assembly: Assembly) -> _Step | None:
-    kind = kind_of(key, scenario, f"--candidate {key}")
+    kind = kind_of(key, scenario, f"--consider {key}")
     before = point.values.get(key, value_now(key, scenario, assembly))
     if not before:
         return None

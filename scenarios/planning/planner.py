@@ -102,7 +102,7 @@ def plan(
     money = Money(load, parse_prices(prices, scenario), pricing or CataloguePrices())
     for key in consider or ():
         if key not in keys:
-            free_quantity(key, scenario, assembly, load, precision=precision)
+            free_quantity(key, scenario, assembly, load, precision=precision, option="--consider")
     trials = Trials(load, limits, jobs, progress)
     found = _Planner(scenario, tuple(quantities), trials, money, consider).plan()
     return found if uncertainty is None else with_uncertainty(found, uncertainty, jobs=jobs, progress=progress)

@@ -94,6 +94,7 @@ def test_limits_by_hand() -> None:
         (["--slo", "ttft_s.p90<=2", "--solve", "links.nvm.bandwidth"], "did you mean 'nvme'?"),
         (["--slo", "ttft_s.p90<=2", "--solve", "cluster.router"], "cluster.router is not a number"),
         (["--slo", "ttft_s.p90<=2", "--solve", "tiers.dram.gds"], "tiers.dram.gds is not a number"),
+        (["--slo", "ttft_s.p90<=2", "--solve", "figures.ddr5.read_bandwidth"], "is a figure of the catalogue"),
         (["--slo", "ttft_s.p90<=2", "--solve", "run.seed"], "must be a quantity"),
         (["--slo", "ttft_s.p90<=2", "--solve", "transfer.read_software"], "is 0 in this scenario; give bounds"),
         (["--slo", "ttft_s.p90<=2", "--solve", "engine.max_model_len"], "has no value in this scenario; give bounds"),
@@ -104,7 +105,10 @@ def test_limits_by_hand() -> None:
         (["--slo", "ttft_s.p90<=2", "--solve", "cluster.replicas_per_node=1:4"], "must be at most cluster.replicas"),
         (["--slo", "ttft_s.p90<=2", *(["--solve", "cluster.replicas"] * 2)], "is free twice"),
         (["--slo", "ttft_s.p90<=2", "--solve", "cluster.replicas", "--precision", "0.9"], "--precision is 0.9"),
-        (["--slo", "ttft_s.p90<=2", "--solve", "cluster.replicas", "--consider", "tiers.x.y"], "unknown key"),
+        (
+            ["--slo", "ttft_s.p90<=2", "--solve", "cluster.replicas", "--consider", "tiers.x.y"],
+            "--consider tiers.x.y: unknown",
+        ),
         (["--slo", "ttft_s.p90<=2", "--solve", "cluster.replicas", "--price", "cluster.replicas=2"], "AMOUNT CURRENCY"),
         (
             ["--slo", "ttft_s.p90<=2", "--solve", "cluster.replicas", "--price", "tiers.dram.capacity=2 EUR"],
