@@ -15,7 +15,8 @@ def plan(
         typer.Option(
             metavar="FIGURE<=VALUE",
             help="A limit on a figure of `run --json`, or restores_per_s, with <=, <, >= or >, such as "
-            "'ttft_s.p99<=2', 'slo.goodput_requests_per_s>=3', 'restores_per_s>=5' or 'makespan_s<=2 min'; repeatable, all are kept.",
+            "'ttft_s.p99<=2', 'slo.goodput_requests_per_s>=3', 'restores_per_s>=5' or 'makespan_s<=2 min'; repeatable, "
+            "all are kept.",
         ),
     ] = None,
     solve: Annotated[
