@@ -21,6 +21,7 @@ _BEYOND: Final = 0.1
 _NOT_MUCH_FARTHER: Final = 0.25
 # A figure that differs by less at both ends tells nothing of which side is better: it may be noise.
 _FLAT: Final = 0.05
+_FEW: Final = 16
 
 
 class Verdict(Protocol):
@@ -94,8 +95,8 @@ def search(values: Sequence[float], start: int, judge: Judge) -> Found:
     search_ = _Search(values, judge)
     search_.tried([start])
     search_.grow(start)
-    while (gap := search_.gap()) is not None and (thirds := search_.thirds(*gap)):
-        search_.tried(thirds)
+    while wanted := search_.between():
+        search_.tried(wanted)
     search_.look_beyond()
     return search_.found()
 
@@ -116,7 +117,7 @@ class _Search:
         """Look farther and farther, on the side where something may change, until it has and the end is good enough."""
         for factor in _GROWTH:
             end = max(self.verdicts) if self._sense() == "least" else min(self.verdicts)
-            if self._changes() and self.verdicts[end].meets:
+            if self._changes() and self.verdicts[end].meets and all(one.can_run for one in self._ends()):
                 return
             down, up = self._sides()
             low, high = self._near(self.values[start] / factor), self._near(self.values[start] * factor)
@@ -129,12 +130,43 @@ class _Search:
             return None
         return changes[-1] if self._sense() == "least" else changes[0]
 
-    def thirds(self, low: int, high: int) -> list[int]:
-        """Return the places a third and two thirds from one value to another, by ratio, or the next ones not tried."""
+    def between(self) -> list[int]:
+        """Return what to try next between values that were tried: where the answer lies, or where what can run ends."""
+        gap = self.gap() or self._edge()
+        return [] if gap is None else self._thirds(*gap)
+
+    def _edge(self) -> tuple[int, int] | None:
+        """Return the last that ran towards where it is better, and the next, which cannot; None where nothing is."""
+        ran, all_ = self._ran(), sorted(self.verdicts)
+        if not ran:
+            return None
+        if self._sense() == "least":
+            return next(((ran[-1], place) for place in all_ if place > ran[-1]), None)
+        return next(((place, ran[0]) for place in reversed(all_) if place < ran[0]), None)
+
+    def _thirds(self, low: int, high: int) -> list[int]:
+        """Return the places a third and two thirds from one value to another, by ratio, or the next ones not tried.
+
+        All of a few next to a value that cannot run: to try those is cheap, and nothing says which of them can.
+        """
         ratio = self.values[high] / self.values[low]
         wanted = [self._near(self.values[low] * ratio**share) for share in (1 / 3, 2 / 3)]
         left = [place for place in range(low + 1, high) if place not in self.verdicts]
+        unknown = self._unknown(low, high)
+        if 0 < len(unknown) <= _FEW:
+            return unknown
         return [min(left, key=lambda other: abs(other - place)) for place in wanted] if left else []
+
+    def _unknown(self, low: int, high: int) -> list[int]:
+        """Return what was not tried between two values and as far beyond them as what was tried there cannot run."""
+        ordered = sorted(self.verdicts)
+        while not self.verdicts[low].can_run and low > ordered[0]:
+            low = ordered[ordered.index(low) - 1]
+        while not self.verdicts[high].can_run and high < ordered[-1]:
+            high = ordered[ordered.index(high) + 1]
+        if self.verdicts[low].can_run and self.verdicts[high].can_run and (low, high) in self._changes():
+            return []
+        return [place for place in range(low + 1, high) if place not in self.verdicts]
 
     def look_beyond(self) -> None:
         """Try the value a tenth beyond the answer, which ought not to be good enough."""
@@ -181,7 +213,7 @@ class _Search:
         if place is None:
             return ()
         least = sense == "least"
-        expected = {at: at >= place if least else at <= place for at in self._telling()}
+        expected = {at: at >= place if least else at <= place for at in self._ran()}
         return tuple(at for at, meets in expected.items() if self.verdicts[at].meets != meets)
 
     def _changes(self) -> list[tuple[int, int]]:
@@ -192,26 +224,39 @@ class _Search:
         upper_meets = self._sense() == "least"
         return [pair for pair in pairs if self.verdicts[pair[1]].meets == upper_meets]
 
+    def _ran(self) -> list[int]:
+        return [place for place in sorted(self.verdicts) if self.verdicts[place].can_run]
+
     def _telling(self) -> list[int]:
         """Return what was tried, in order, without what cannot run between two that can."""
-        ran = [place for place, verdict in self.verdicts.items() if verdict.can_run]
-        low, high = (min(ran), max(ran)) if ran else (math.inf, -math.inf)
+        ran = self._ran()
+        low, high = (ran[0], ran[-1]) if ran else (math.inf, -math.inf)
         return [place for place in sorted(self.verdicts) if self.verdicts[place].can_run or not low < place < high]
 
     def _sense(self) -> Literal["least", "most"]:
-        """Return whether more is better, going by the outermost of what was tried; where both are alike, it is."""
-        low, high = self.verdicts[min(self.verdicts)], self.verdicts[max(self.verdicts)]
-        if low.meets != high.meets:
-            return "least" if high.meets else "most"
-        return "most" if _differ(low, high) and low.shortfall < high.shortfall else "least"
+        """Return whether more is better, by the outermost of what ran, then of what was tried; where alike, it is."""
+        low, high = self._ends_that_ran()
+        if low.meets == high.meets and _differ(low, high):
+            return "most" if low.shortfall < high.shortfall else "least"
+        if low.meets == high.meets:
+            low, high = self._ends()
+        return "most" if low.meets and not high.meets else "least"
 
     def _sides(self) -> tuple[bool, bool]:
         """Return on which sides something may change: down, up."""
-        low, high = self.verdicts[min(self.verdicts)], self.verdicts[max(self.verdicts)]
+        low, high = self._ends_that_ran()
         if not _differ(low, high):
             return True, True
         more_is_better = high.shortfall < low.shortfall
-        return more_is_better == low.meets, more_is_better != high.meets
+        low, high = self._ends()
+        return more_is_better == low.meets or not low.can_run, more_is_better != high.meets or not high.can_run
+
+    def _ends(self) -> tuple[Verdict, Verdict]:
+        return self.verdicts[min(self.verdicts)], self.verdicts[max(self.verdicts)]
+
+    def _ends_that_ran(self) -> tuple[Verdict, Verdict]:
+        ran = self._ran()
+        return (self.verdicts[ran[0]], self.verdicts[ran[-1]]) if ran else self._ends()
 
     def _near(self, value: float) -> int:
         """Return the place of the value nearest to *value*, by ratio."""

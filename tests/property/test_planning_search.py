@@ -169,19 +169,17 @@ def test_counts_go_up_by_one_and_later_by_the_precision() -> None:
 
 
 @given(st.data())
-def test_what_cannot_run_between_values_that_can_hides_no_answer(data: st.DataObject) -> None:
-    runs = data.draw(st.lists(st.booleans(), min_size=2, max_size=30))
-    values = [float(value) for value in range(1, len(runs) + 1)]
-    can = [value for value, run in zip(values, runs, strict=True) if run]
-    if not can:
-        return
-    threshold = data.draw(st.sampled_from(can))
-    # The start runs: that of a plan is the scenario's own value.
-    start = values.index(data.draw(st.sampled_from(can)))
-    found, _ = tried(values, start, lambda value: math.log(threshold / value) if value in can else math.inf)
-    if values[-1] in can:
-        assert found.place == values.index(threshold)
-        below = [value for value in can if value < threshold]
-        assert found.exceptions == ()
-        if below:
-            assert found.beyond == values.index(below[-1])
+def test_ways_to_split_that_cannot_run_hide_no_answer(data: st.DataObject) -> None:
+    heads = data.draw(st.sampled_from([8, 12, 16, 24, 32, 40, 48, 64, 96, 128]))
+    fits_on = data.draw(st.integers(1, 4))
+    values = [float(value) for value in range(1, data.draw(st.sampled_from([8, 16])) + 1)]
+    can = [value for value in values if heads % value == 0 and value >= fits_on]
+    threshold, start = (data.draw(st.sampled_from(can)) for _ in range(2))
+    found, _ = tried(
+        values, values.index(start), lambda value: math.log(threshold / value) if value in can else math.inf
+    )
+    assert found.place == values.index(threshold)
+    assert found.exceptions == ()
+    below = [value for value in can if value < threshold]
+    if below:
+        assert found.beyond == values.index(below[-1])
