@@ -95,9 +95,9 @@ def search(values: Sequence[float], start: int, judge: Judge) -> Found:
     search_ = _Search(values, judge)
     search_.tried([start])
     search_.grow(start)
-    while wanted := search_.between():
-        search_.tried(wanted)
+    search_.settle()
     search_.look_beyond()
+    search_.settle()  # what was seen there may have turned the sense
     return search_.found()
 
 
@@ -130,7 +130,12 @@ class _Search:
             return None
         return changes[-1] if self._sense() == "least" else changes[0]
 
-    def between(self) -> list[int]:
+    def settle(self) -> None:
+        """Try what lies between until nothing is left to ask."""
+        while wanted := self._between():
+            self.tried(wanted)
+
+    def _between(self) -> list[int]:
         """Return what to try next between values that were tried: where the answer lies, or where what can run ends."""
         gap = self.gap() or self._edge()
         return [] if gap is None else self._thirds(*gap)
