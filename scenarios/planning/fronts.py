@@ -92,7 +92,7 @@ def _least(quantity: Quantity, point: Point, trials: Trials) -> tuple[Found, Poi
     def at(place: int) -> Values:
         return {**point.values, key: values[place]}
 
-    found = search(values, now, lambda places: trials.at([at(place) for place in places]))
+    found = search(values, now, lambda places: trials.at([at(place) for place in places]), counts=quantity.whole)
     if found.place is None or found.sense == "most":
         return found, point
     return found, trials.at([at(found.place)])[0]

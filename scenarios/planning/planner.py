@@ -181,7 +181,10 @@ class _Planner:
         quantity = self.quantities[0]
         key, values = quantity.key, quantity.values
         found = search(
-            values, quantity.start, lambda places: self.trials.at([{key: values[place]} for place in places])
+            values,
+            quantity.start,
+            lambda places: self.trials.at([{key: values[place]} for place in places]),
+            counts=quantity.whole,
         )
         place = found.best if found.place is None else found.place
         return {key: found}, self.trials.at([{key: values[place]}])[0]

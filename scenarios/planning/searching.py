@@ -21,6 +21,7 @@ _BEYOND: Final = 0.1
 _NOT_MUCH_FARTHER: Final = 0.25
 # A figure that differs by less at both ends tells nothing of which side is better: it may be noise.
 _FLAT: Final = 0.05
+# So many counts beside one that cannot run are all tried: to try those that cannot either costs next to nothing.
 _FEW: Final = 16
 
 
@@ -75,7 +76,7 @@ class Found:
     matters: bool
 
 
-def search(values: Sequence[float], start: int, judge: Judge) -> Found:
+def search(values: Sequence[float], start: int, judge: Judge, *, counts: bool = False) -> Found:
     """Return the least of *values* that is good enough with all larger ones that were tried, or the most.
 
     From *start* both ways, farther each time, until good enough changes to not good enough; between these in thirds
@@ -91,8 +92,11 @@ def search(values: Sequence[float], start: int, judge: Judge) -> Found:
         Place of the value that is tried first.
     judge : callable
         Called with places that have not been tried yet.
+    counts : bool
+        Whether values count things, so that some cannot run by themselves and others beyond them can; else what cannot
+        run is taken to reach to the bound.
     """
-    search_ = _Search(values, judge)
+    search_ = _Search(values, judge, counts)
     search_.tried([start])
     search_.grow(start)
     search_.settle()
@@ -105,6 +109,7 @@ def search(values: Sequence[float], start: int, judge: Judge) -> Found:
 class _Search:
     values: Sequence[float]
     judge: Judge
+    counts: bool
     verdicts: dict[int, Verdict] = field(default_factory=dict)
 
     def tried(self, places: Sequence[int]) -> None:
@@ -117,7 +122,8 @@ class _Search:
         """Look farther and farther, on the side where something may change, until it has and the end is good enough."""
         for factor in _GROWTH:
             end = max(self.verdicts) if self._sense() == "least" else min(self.verdicts)
-            if self._changes() and self.verdicts[end].meets and all(one.can_run for one in self._ends()):
+            is_settled = not self.counts or all(one.can_run for one in self._ends())
+            if self._changes() and self.verdicts[end].meets and is_settled:
                 return
             down, up = self._sides()
             low, high = self._near(self.values[start] / factor), self._near(self.values[start] * factor)
@@ -152,25 +158,20 @@ class _Search:
     def _thirds(self, low: int, high: int) -> list[int]:
         """Return the places a third and two thirds from one value to another, by ratio, or the next ones not tried.
 
-        All of a few next to a value that cannot run: to try those is cheap, and nothing says which of them can.
+        Of counts all beside one that cannot run, if they are few.
         """
+        bottom, top = self.verdicts[low].can_run, self.verdicts[high].can_run
+        if self.counts and not (bottom and top):
+            # Nothing that was tried farther out can run either.
+            few = self._left(low if bottom else min(self.verdicts), high if top else max(self.verdicts))
+            if 0 < len(few) <= _FEW:
+                return few
+        left = self._left(low, high)
         ratio = self.values[high] / self.values[low]
         wanted = [self._near(self.values[low] * ratio**share) for share in (1 / 3, 2 / 3)]
-        left = [place for place in range(low + 1, high) if place not in self.verdicts]
-        unknown = self._unknown(low, high)
-        if 0 < len(unknown) <= _FEW:
-            return unknown
         return [min(left, key=lambda other: abs(other - place)) for place in wanted] if left else []
 
-    def _unknown(self, low: int, high: int) -> list[int]:
-        """Return what was not tried between two values and as far beyond them as what was tried there cannot run."""
-        ordered = sorted(self.verdicts)
-        while not self.verdicts[low].can_run and low > ordered[0]:
-            low = ordered[ordered.index(low) - 1]
-        while not self.verdicts[high].can_run and high < ordered[-1]:
-            high = ordered[ordered.index(high) + 1]
-        if self.verdicts[low].can_run and self.verdicts[high].can_run and (low, high) in self._changes():
-            return []
+    def _left(self, low: int, high: int) -> list[int]:
         return [place for place in range(low + 1, high) if place not in self.verdicts]
 
     def look_beyond(self) -> None:
@@ -241,9 +242,9 @@ class _Search:
     def _sense(self) -> Literal["least", "most"]:
         """Return whether more is better, by the outermost of what ran, then of what was tried; where alike, it is."""
         low, high = self._ends_that_ran()
-        if low.meets == high.meets and _differ(low, high):
-            return "most" if low.shortfall < high.shortfall else "least"
         if low.meets == high.meets:
+            if _differ(low, high):
+                return "most" if low.shortfall < high.shortfall else "least"
             low, high = self._ends()
         return "most" if low.meets and not high.meets else "least"
 

@@ -20,7 +20,9 @@ class Verdict:
     can_run: bool = True
 
 
-def tried(values: Sequence[float], start: int, shortfall: Callable[[float], float]) -> tuple[Found, dict[int, Verdict]]:
+def tried(
+    values: Sequence[float], start: int, shortfall: Callable[[float], float], *, counts: bool = False
+) -> tuple[Found, dict[int, Verdict]]:
     """Search where *shortfall* is at most 0; also what was tried, each at most once."""
     verdicts: dict[int, Verdict] = {}
 
@@ -31,7 +33,7 @@ def tried(values: Sequence[float], start: int, shortfall: Callable[[float], floa
             verdicts[place] = Verdict(missed <= 0.0, missed, can_run=missed < math.inf)
         return [verdicts[place] for place in places]
 
-    return search(values, start, judge), verdicts
+    return search(values, start, judge, counts=counts), verdicts
 
 
 @st.composite
@@ -176,10 +178,28 @@ def test_ways_to_split_that_cannot_run_hide_no_answer(data: st.DataObject) -> No
     can = [value for value in values if heads % value == 0 and value >= fits_on]
     threshold, start = (data.draw(st.sampled_from(can)) for _ in range(2))
     found, _ = tried(
-        values, values.index(start), lambda value: math.log(threshold / value) if value in can else math.inf
+        values,
+        values.index(start),
+        lambda value: math.log(threshold / value) if value in can else math.inf,
+        counts=True,
     )
     assert found.place == values.index(threshold)
     assert found.exceptions == ()
     below = [value for value in can if value < threshold]
     if below:
         assert found.beyond == values.index(below[-1])
+
+
+@given(ladders(), st.data())
+def test_below_what_cannot_run_no_more_is_tried_of_what_counts_nothing(
+    values: tuple[float, ...], data: st.DataObject
+) -> None:
+    threshold = data.draw(st.integers(0, len(values) - 1))
+    start = data.draw(st.integers(threshold, len(values) - 1))
+
+    def shortfall(limit: float) -> Callable[[float], float]:
+        return lambda value: -1.0 if value >= values[threshold] else limit
+
+    (misses, of_misses), (refused, of_refused) = (tried(values, start, shortfall(limit)) for limit in (1.0, math.inf))
+    assert (refused.place, refused.beyond) == (misses.place, misses.beyond)
+    assert len(of_refused) <= len(of_misses)
