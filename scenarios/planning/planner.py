@@ -128,7 +128,7 @@ def with_uncertainty(found: Plan, draws: int, *, jobs: int | None = None, progre
         key = found.quantities[0].key
         sign = 1.0 if found.found[key].sense == "least" else -1.0
         from_here = sign * found.point.values[key]
-        alone = [point for point in found.points if set(point.values) == {key}]
+        alone = [point for point in found.points if point.can_run and set(point.values) == {key}]
         safer = [point for point in alone if sign * point.values[key] >= from_here]
         rivals = {point.values[key]: point for point in sorted(safer, key=lambda point: sign * point.values[key])}
     said = uncertainty_of(found.scenario, found.limits, rivals, key, draws=draws, jobs=jobs, progress=progress)

@@ -149,6 +149,24 @@ def test_where_more_is_worse_less_is_surer(storm: str) -> None:
     assert estimate.value == 6
 
 
+def test_what_cannot_run_beyond_the_answer_makes_it_no_less_sure() -> None:
+    # 32 heads: 3 is tried between 2 and 4, and cannot run.
+    found = plan(
+        "quickstart",
+        slo=["ttft_s.p90<=2"],
+        solve=["cluster.tensor_parallel=1:4"],
+        overrides=["workload.limit=40"],
+        consider=[],
+        uncertainty=8,
+        jobs=1,
+    )
+    assert {point.values["cluster.tensor_parallel"]: point.can_run for point in found.points}[3] is False
+    estimate = drawn(found).estimate
+    assert estimate is not None
+    assert estimate.value == found.solution["cluster.tensor_parallel"] < 3
+    assert drawn(found).together > 0.9
+
+
 def test_what_is_infeasible_has_odds_too(storm: str) -> None:
     found = planned(storm, f"{LOAD_S}<={AT_10_S * 10 / 12 * 0.97!r}")
     assert not found.is_feasible
