@@ -21,23 +21,6 @@ _SOCKETS: Final = frozenset({"", "tcp", "tls"})
 _SCHEMES: Final = _SOCKETS | {"ucx", "ws", "wss"}
 
 
-def check_scheduler(address: str) -> None:
-    """Raise InputError where nobody listens; to be asked before anything is written.
-
-    A client of Dask that gets no answer goes on trying for a while after it has failed, and not in silence.
-    """
-    scheme, _, place = address.rpartition("://")
-    host, _, port = place.rpartition(":")
-    if scheme not in _SCHEMES or not host or not port.isdigit():
-        raise InputError(f"--dask {address}: must be the address of a Dask scheduler, such as tcp://10.0.0.1:8786")
-    if scheme not in _SOCKETS:
-        return
-    try:
-        socket.create_connection((host.strip("[]"), int(port)), timeout=_ANSWERS_WITHIN_S).close()
-    except (OSError, OverflowError) as error:
-        raise _no_answer(address, error) from None
-
-
 def run_on_dask(
     work: Work[T, R], tasks: Sequence[T], *, address: str, progress: Report | None = None
 ) -> Generator[tuple[int, Outcome[R]], None, None]:
@@ -101,9 +84,24 @@ def _client(address: str) -> Any:
         from distributed import Client
     except ImportError:
         raise InputError("--dask needs the package distributed; install kvtier[dask]") from None
+    _knock(address)
     try:
         return Client(address, timeout=_ANSWERS_WITHIN_S, set_as_default=False)
     except (OSError, ValueError, TypeError) as error:  # TimeoutError is an OSError
+        raise _no_answer(address, error) from None
+
+
+def _knock(address: str) -> None:
+    """Raise InputError where nobody listens: a client that gets no answer goes on trying, and not in silence."""
+    scheme, _, place = address.rpartition("://")
+    host, _, port = place.rpartition(":")
+    if scheme not in _SCHEMES or not host or not port.isdigit():
+        raise InputError(f"--dask {address}: must be the address of a Dask scheduler, such as tcp://10.0.0.1:8786")
+    if scheme not in _SOCKETS:
+        return
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), timeout=_ANSWERS_WITHIN_S).close()
+    except (OSError, OverflowError) as error:
         raise _no_answer(address, error) from None
 
 

@@ -9,6 +9,7 @@ whatever ended its writer, is not there.
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -52,11 +53,14 @@ class Journal:
         Runs that can be taken over, by key.
     dropped : int
         Lines that were cut off or damaged.
+    is_empty : bool
+        Whether nothing has been put down that a later call could take over.
     """
 
     def __init__(self, path: Path, file: FileIO) -> None:
         self.ran: dict[str, Ran] = {}
         self.dropped = 0
+        self.is_empty = False
         self._path = path
         self._file = file
         self._is_complete = False
@@ -87,12 +91,14 @@ class Journal:
 
     def add(self, key: str, ran: Ran) -> None:
         """Put down what became of a run, in one write; raises OSError where there is no room for it."""
+        self.is_empty = False
         line: dict[str, Any] = {"key": key}
         line |= {"summary": ran.summary} if ran.error is None else {"error": ran.error}
         self._write(line | ({"again": True} if ran.again else {}))
 
     def complete(self) -> None:
         """Put down that all points have been run."""
+        self.is_empty = False
         self._write({"complete": True})
 
     def _whole_lines(self) -> list[bytes]:
@@ -124,7 +130,7 @@ class Journal:
             self.ran[key] = Ran(summary=summary, error=error)
 
     def _start_afresh(self) -> None:
-        self.ran, self.dropped = {}, 0
+        self.ran, self.dropped, self.is_empty = {}, 0, True
         self._file.truncate(0)
         self._write({"format": _FORMAT, "format_version": _FORMAT_VERSION, "code": code_fingerprint()})
 
@@ -136,7 +142,7 @@ class Journal:
 
 @contextmanager
 def open_journal(out: Path, *, resume: bool) -> Iterator[Journal]:
-    """Open the journal beside the table *out*, and keep other sweeps from writing it.
+    """Open the journal beside the table *out*, and keep other sweeps from writing it; an empty one does not stay.
 
     Raises
     ------
@@ -152,8 +158,13 @@ def open_journal(out: Path, *, resume: bool) -> Iterator[Journal]:
     with file:
         _lock(file, path)
         journal = Journal(path, file)
-        journal.begin(resume=resume)
-        yield journal
+        try:
+            journal.begin(resume=resume)
+            yield journal
+        finally:
+            if journal.is_empty:
+                with suppress(OSError):  # Windows, where an open file stays
+                    path.unlink()
 
 
 def _lock(file: FileIO, path: Path) -> None:
@@ -166,6 +177,8 @@ def _lock(file: FileIO, path: Path) -> None:
             raise InputError(f"{path}: another sweep is writing it") from None
         except OSError:  # a file system without locks
             return
+        if not os.fstat(file.fileno()).st_nlink:  # taken away by the one that held it
+            raise InputError(f"{path}: another sweep is writing it")
 
 
 def _parsed(line: bytes) -> dict[str, Any] | None:

@@ -10,7 +10,7 @@ from typing import Any, Final
 from models.errors import LostTaskError
 from scenarios.runner import Outcome, Report, run_tasks
 from scenarios.schema import Scenario
-from scenarios.sweeping.dask_tasks import check_scheduler, run_on_dask
+from scenarios.sweeping.dask_tasks import run_on_dask
 from scenarios.sweeping.journal import Ran, open_journal
 from scenarios.sweeping.points import Point, load_points
 from scenarios.sweeping.result import SweepResult
@@ -86,8 +86,6 @@ def run_points(
     path = None if out is None else Path(out)
     if path is not None:
         refuse_foreign(path)
-    if dask is not None:
-        check_scheduler(dask)
     wanted = {point.key: point.scenario for point in points}
     with nullcontext() if path is None else open_journal(path, resume=resume) as journal:
         known = {} if journal is None else journal.ran

@@ -148,3 +148,11 @@ def test_an_address_where_nothing_answers_is_bad_input(
         assert f"--dask {address}: {said}" in err
         assert err.count("\n") == 1
         assert not list(tmp_path.glob("s.parquet*"))
+
+
+def test_what_has_been_run_needs_no_scheduler(small: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    options = ["sweep", small, "--grid", "run.seed=1", "--out", str(tmp_path / "s.parquet"), "--json"]
+    assert cli.main(options) == 0
+    capsys.readouterr()
+    assert cli.main([*options, "--resume", "--dask", "tcp://127.0.0.1:9"]) == 0
+    assert json.loads(capsys.readouterr().out)["taken_over"] == 1

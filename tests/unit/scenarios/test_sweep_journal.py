@@ -1,6 +1,8 @@
 """The journal of a sweep: nothing that it holds is lost, and nothing is taken over that it does not hold whole."""
 
 import json
+from contextlib import suppress
+from io import FileIO
 from pathlib import Path
 
 import pytest
@@ -35,6 +37,38 @@ def test_what_was_put_down_is_there_again(out: Path) -> None:
     written(out, a=ONE, b=FAILED)
     written(out, c=TWO)
     assert taken(out) == {"a": ONE, "b": FAILED, "c": TWO}
+
+
+def test_a_journal_of_nothing_does_not_stay_and_one_of_anything_does(out: Path) -> None:
+    path = written(out)
+    assert not path.exists()
+    with suppress(KeyboardInterrupt), open_journal(out, resume=False):
+        assert path.exists()
+        raise KeyboardInterrupt
+    assert not path.exists()
+    for ran in (ONE, FAILED, Ran(error="its process died", again=True)):
+        written(out, a=ran)
+        written(out)
+        assert path.exists()
+        path.unlink()
+    path.write_text("mine\n", encoding="utf-8")
+    with pytest.raises(InputError, match="is no journal"), open_journal(out, resume=False):
+        pass
+    assert path.read_text(encoding="utf-8") == "mine\n"
+
+
+def test_a_journal_that_was_taken_away_while_it_was_opened_is_not_written(
+    out: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = journals._lock
+
+    def lock(file: FileIO, path: Path) -> None:
+        path.unlink()
+        real(file, path)
+
+    monkeypatch.setattr(journals, "_lock", lock)
+    with pytest.raises(InputError, match="another sweep is writing it"), open_journal(out, resume=False):
+        pass
 
 
 def test_what_failed_by_chance_is_not_taken_over(out: Path) -> None:
