@@ -296,14 +296,13 @@ def _engine(scenario: Scenario, llm: Llm, accelerator: Accelerator, sizes: Geome
         raise ScenarioError("engine.max_num_batched_tokens", f"is {budget}; must be at least max_num_seqs ({seqs})")
     stated = scenario.tiers["hbm"].capacity
     # A stated capacity stands in for what the utilization leaves, but weights that do not fit at all cannot run.
+    utilization = 1.0 if stated is not None else engine.gpu_memory_utilization or defaults.gpu_memory_utilization
     room = kv_capacity_bytes(
         llm,
         accelerator,
         tensor_parallel=cluster.tensor_parallel,
         pipeline_parallel=cluster.pipeline_parallel,
-        gpu_memory_utilization=(engine.gpu_memory_utilization or defaults.gpu_memory_utilization)
-        if stated is None
-        else 1.0,
+        gpu_memory_utilization=utilization,
         weight_dtype=engine.weight_dtype,
     )
     capacity = room if stated is None else stated

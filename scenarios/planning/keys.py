@@ -93,7 +93,8 @@ def _step(
 
 
 def _unknown(dotted: str, part: str, allowed: Sequence[str]) -> str:
-    return f"unknown key '{dotted}'{did_you_mean(part, allowed)} (allowed: {', '.join(allowed)})"
+    names = f"allowed: {', '.join(allowed)}" if allowed else "the scenario has none"
+    return f"unknown key '{dotted}'{did_you_mean(part, allowed)} ({names})"
 
 
 def _plain(annotation: Any) -> list[Any]:

@@ -9,7 +9,9 @@ from typing import Any, Final
 
 import numpy as np
 
-from scenarios.build import Assembly
+from scenarios.build import Assembly, assemble, build, run
+from scenarios.runner import Report
+from scenarios.schema import Scenario
 from scenarios.topology.parts import Part
 from sim.arrays import Floats
 from sim.recording import COMPLETED, Columns
@@ -101,6 +103,13 @@ class Needs:
     gpus: int
     prompt_tokens: dict[str, int]
     restores_per_s: float | None
+
+
+def run_with_needs(scenario: Scenario, report: Report) -> tuple[SimulationResult, Needs]:
+    """Run a scenario; return what was found and what it asked for. Raises as :func:`scenarios.build.simulate` does."""
+    assembly = assemble(scenario)
+    result = run(build(scenario, assembly), progress=report)
+    return result, needs_of(result, assembly)
 
 
 def needs_of(result: SimulationResult, assembly: Assembly) -> Needs:

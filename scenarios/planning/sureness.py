@@ -11,7 +11,7 @@ import numpy as np
 from scenarios.planning.keys import Number
 from scenarios.planning.limits import RESTORES, Limit
 from scenarios.planning.margins import binding
-from scenarios.planning.needs import needs_of
+from scenarios.planning.needs import run_with_needs
 from scenarios.planning.trials import Point
 from scenarios.runner import Report
 from scenarios.schema import Scenario
@@ -219,13 +219,10 @@ def uncertainty_of(
 
 def simulate_limited(scenario: Scenario, report: Report) -> Ran:
     """Run one draw and return all figures that limits can be on."""
-    from scenarios.build import assemble, build, run
-
-    assembly = assemble(scenario)
-    result = run(build(scenario, assembly), progress=report)
-    figures, restores = figures_of(result.summary_values), needs_of(result, assembly).restores_per_s
-    if restores is not None:
-        figures[RESTORES] = restores
+    result, needs = run_with_needs(scenario, report)
+    figures = figures_of(result.summary_values)
+    if needs.restores_per_s is not None:
+        figures[RESTORES] = needs.restores_per_s
     return Ran(figures, reach_of(scenario, result))
 
 

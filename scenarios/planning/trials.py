@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -11,7 +11,7 @@ from models.errors import InputError, ScenarioError, TraceError
 from scenarios.planning.free import Load
 from scenarios.planning.keys import Number
 from scenarios.planning.limits import RESTORES, Limit, figure_at
-from scenarios.planning.needs import Needs, needs_of
+from scenarios.planning.needs import Needs, run_with_needs
 from scenarios.runner import Report, run_tasks
 from scenarios.schema import Scenario
 
@@ -165,9 +165,6 @@ def _name(values: Values) -> tuple[tuple[str, Number], ...]:
     return tuple(sorted(values.items()))
 
 
-def _run(scenario: Scenario, report: Callable[[float | None, int], None]) -> Ran:
-    from scenarios.build import assemble, build, run
-
-    assembly = assemble(scenario)
-    result = run(build(scenario, assembly), progress=report)
-    return Ran(result.summary(), needs_of(result, assembly))
+def _run(scenario: Scenario, report: Report) -> Ran:
+    result, needs = run_with_needs(scenario, report)
+    return Ran(result.summary(), needs)

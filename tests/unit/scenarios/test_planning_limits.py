@@ -95,6 +95,10 @@ def test_limits_by_hand() -> None:
         (["--slo", "ttft_s.p90<=2", "--solve", "cluster.router"], "cluster.router is not a number"),
         (["--slo", "ttft_s.p90<=2", "--solve", "tiers.dram.gds"], "tiers.dram.gds is not a number"),
         (["--slo", "ttft_s.p90<=2", "--solve", "figures.ddr5.read_bandwidth"], "is a figure of the catalogue"),
+        (
+            ["--slo", "ttft_s.p90<=2", "--solve", "neighbours.night.bandwidth"],
+            "'neighbours.night' (the scenario has none)",
+        ),
         (["--slo", "ttft_s.p90<=2", "--solve", "run.seed"], "must be a quantity"),
         (["--slo", "ttft_s.p90<=2", "--solve", "transfer.read_software"], "is 0 in this scenario; give bounds"),
         (["--slo", "ttft_s.p90<=2", "--solve", "engine.max_model_len"], "has no value in this scenario; give bounds"),
