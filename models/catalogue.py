@@ -100,7 +100,7 @@ class Entry(_Strict):
     def caveats(self) -> tuple[str, ...]:
         """Figures that time depends on and nobody has measured or published for this very part.
 
-        They are announced, assumed or not verified.
+        They are announced, assumed or not verified; each is told with its spread, where one is known.
         """
         return self._unsure(economic=False)
 
@@ -111,11 +111,21 @@ class Entry(_Strict):
 
     def _unsure(self, *, economic: bool) -> tuple[str, ...]:
         return tuple(
-            f"{name} ({figure.status}{', unverified' if figure.unverified and figure.status != 'assumed' else ''})"
+            f"{name} ({_standing(figure)})"
             for name, figure in self.figures.items()
             if (name in KINDS[self.kind].economic) is economic
             and (figure.status in {"announced", "assumed"} or figure.unverified)
         )
+
+
+def _standing(figure: Figure) -> str:
+    """Return how much a figure is to be trusted, such as 'announced, unverified, ±10 %'."""
+    words: list[str] = [figure.status]
+    if figure.unverified and figure.status != "assumed":
+        words.append("unverified")
+    if figure.spread:
+        words.append(f"±{100.0 * figure.spread:.2g} %")
+    return ", ".join(words)
 
 
 def kind_of(name: str) -> str:

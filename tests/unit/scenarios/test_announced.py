@@ -1,5 +1,6 @@
 """Parts that nobody can buy yet: each loads, runs, moves its figures, and makes the run say what it is."""
 
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -54,6 +55,8 @@ def test_it_runs_and_the_run_says_so(path: str, kind: str, name: str) -> None:
     assert found["tiers"]["fabric"]["read_bytes"] > 0
     warning = next(line for line in found["warnings"] if line.startswith(f"{name} rests on"))
     assert "(announced" in warning
+    spreads = [entry.figures[caveat.partition(" ")[0]].spread for caveat in entry.caveats]
+    assert re.findall(r"±[\d.]+ %", warning) == [f"±{100 * spread:g} %" for spread in spreads if spread] != []
     # Prices of such parts are guesses, and said to be.
     assert any(line.startswith(f"{name}: ") for line in found["economics"]["caveats"])
 
