@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -206,7 +207,7 @@ def _bottlenecks(result: SweepResult, ok: Sequence[int]) -> Iterator[Block]:
         return
     found = [result.column("bottleneck")[at] for at in ok]
     # The figures in brackets differ from point to point.
-    count = Counter(bottleneck.partition(" (")[0] for bottleneck in found)
+    count = Counter(re.sub(r" \([^)]*\)", "", bottleneck) for bottleneck in found)
     rows = [[name, f"{number:,}", meaning_of(name)] for name, number in count.most_common()]
     yield Table(caption="Bottlenecks", header=["bottleneck", "points", "which means"], rows=rows)
 

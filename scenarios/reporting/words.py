@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
+from sim.results.bottleneck import ALSO_FULL
+
 _MEANINGS: Final = {
     "queue: room for KV in HBM": "Requests wait because the KV cache in HBM is full: what helps is more room there "
     "(more or larger GPUs, a smaller KV type, a shorter context), not faster storage.",
@@ -22,14 +24,17 @@ _MEANINGS: Final = {
     "other": "Requests spend most of the time in look-ups and request handling.",
     "none": "No request completed, so nothing can be said.",
 }
+_FULL: Final = (
+    "A link is full besides: requests that load over it are the slowest, and what is written over it comes late or too "
+    "late to be a hit, so that more is computed. What helps there is more bandwidth or fewer writes."
+)
 
 
 def meaning_of(bottleneck: str) -> str:
     """Return what a bottleneck, as a run names it, means and what would help; longest match first."""
-    for start in sorted(_MEANINGS, key=len, reverse=True):
-        if bottleneck.startswith(start):
-            return _MEANINGS[start]
-    return ""
+    starts = [start for start in _MEANINGS if bottleneck.startswith(start)]
+    meanings = [_MEANINGS[max(starts, key=len)]] if starts else []
+    return " ".join([*meanings, _FULL] if ALSO_FULL in bottleneck else meanings)
 
 
 def listed(words: Sequence[str]) -> str:

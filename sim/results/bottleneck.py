@@ -13,6 +13,9 @@ SATURATED_FROM: Final = 0.7
 _ROOM_FROM: Final = 0.5
 # Neither compute nor stalls explain a queue while they fill less than half of the replicas' time: a convention too.
 _FILLED_FROM: Final = 0.5
+# A link with as much work as this over all the measured time falls behind whenever there is more: a convention as well.
+FULL_FROM: Final = 0.9
+ALSO_FULL: Final = "also full:"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,31 +79,37 @@ def name_bottleneck(
     than SATURATED_FROM of its capacity while busy, the software path. *handover*: likewise, of *handover_links*.
     *compute*: prefill. *other*: look-ups and request handling. Links are entries of
     :func:`sim.results.link_use.link_use`; *loading_links* gives the links on a tier's read path.
+
+    The mean does not show what a full link costs the slowest requests, or that what is written over it comes too late
+    to be a hit. So the link with most work is told as well, whatever the family, if that fills FULL_FROM of the time.
     """
     known = {name: part_s for name, part_s in parts_s.items() if part_s is not None}
     if not known:
         return "none: no request completed"
-    family = max(known, key=lambda name: known[name])
     loads = _loads(load_by_tier_s, links, loading_links)
-    computing, stalled = replica_time.compute_fraction, replica_time.load_stall_fraction
-    who = replica_time.name
-    if family == "queue":
-        for_room = replica_time.room_wait_s / queue_total_s if queue_total_s > 0.0 else 0.0
-        if for_room > _ROOM_FROM:
-            waiting = f"{100 * min(for_room, 1.0):.0f} % of the waiting"
-            return f"queue: room for KV in HBM ({waiting}; {who} busy {100 * computing:.0f} %)"
-        if max(computing, stalled) < _FILLED_FROM:
-            return f"queue: waiting for a step or for room in the batch ({who} busy {100 * computing:.0f} %)"
-        if stalled > computing:
-            return f"queue: {who} stalled by loads ({100 * stalled:.0f} %) {loads}"
-        return f"queue: compute of the {who} (busy {100 * computing:.0f} %)"
     lines = {
+        "queue": f"queue: {_queue(replica_time, queue_total_s, loads)}",
         "load": f"load {loads}",
         "handover": f"handover of prompts: {_most_used(handover_links, links)}",
-        "compute": f"compute: prefill ({who} busy {100 * computing:.0f} %)",
+        "compute": f"compute: prefill ({replica_time.name} busy {100 * replica_time.compute_fraction:.0f} %)",
         "other": "other: look-ups and request handling",
     }
-    return lines[family]
+    line = lines[max(known, key=lambda name: known[name])]
+    return f"{line}{_also_full(links, line)}"
+
+
+def _queue(replica_time: ReplicaTime, queue_total_s: float, loads: str) -> str:
+    """Return what requests wait for before they are computed."""
+    who, computing, stalled = replica_time.name, replica_time.compute_fraction, replica_time.load_stall_fraction
+    for_room = replica_time.room_wait_s / queue_total_s if queue_total_s > 0.0 else 0.0
+    if for_room > _ROOM_FROM:
+        waiting = f"{100 * min(for_room, 1.0):.0f} % of the waiting"
+        return f"room for KV in HBM ({waiting}; {who} busy {100 * computing:.0f} %)"
+    if max(computing, stalled) < _FILLED_FROM:
+        return f"waiting for a step or for room in the batch ({who} busy {100 * computing:.0f} %)"
+    if stalled > computing:
+        return f"{who} stalled by loads ({100 * stalled:.0f} %) {loads}"
+    return f"compute of the {who} (busy {100 * computing:.0f} %)"
 
 
 def _loads(
@@ -126,12 +135,26 @@ def _most_used(names: Sequence[str], links: Mapping[str, Mapping[str, Any]]) -> 
     used = link["busy_utilisation"] or 0.0
     if used < SATURATED_FROM:
         return f"software path (its most used link, {name}, is {100 * used:.0f} % full while busy)"
-    direction = max(("read", "write"), key=lambda way: link[f"{way}_utilisation"] or 0.0)
+    direction = _busier_way(link)
     capacity = link[f"{direction}_capacity_bytes_per_s"] or 0.0
     rate = (link[f"{direction}_utilisation"] or 0.0) * capacity
     busy = 100 * (link["busy_fraction"] or 0.0)
     carried = f"{rate / 1e9:.1f} of {capacity / 1e9:.1f} GB/s{_of_neighbours(link)}"
     return f"{name} link ({direction}, busy {busy:.0f} %, {carried})"
+
+
+def _busier_way(link: Mapping[str, Any]) -> str:
+    return max(("read", "write"), key=lambda way: link[f"{way}_utilisation"] or 0.0)
+
+
+def _also_full(links: Mapping[str, Mapping[str, Any]], line: str) -> str:
+    """Return what to add on the link with most work over the whole time, where that fills it and *line* has it not."""
+    name = max(links, key=lambda link: links[link]["utilisation"] or 0.0, default=None)
+    used = 0.0 if name is None else links[name]["utilisation"] or 0.0
+    if name is None or used < FULL_FROM or f" {name} link (" in line:
+        return ""
+    work = f"{_busier_way(links[name])}, {100 * used:.0f} % of what it can carry in the whole time"
+    return f"; {ALSO_FULL} {name} link ({work}{_of_neighbours(links[name])})"
 
 
 def _of_neighbours(link: Mapping[str, Any]) -> str:

@@ -223,6 +223,28 @@ def test_the_same_result_gives_the_same_page(saved: Path, pages: dict[str, str])
     assert report(saved / "run") == pages["run"]
 
 
+def test_a_link_that_writes_fill_is_told_beside_prefill(tmp_path: Path) -> None:
+    text = """\
+name: full
+llm: llama-3.1-8b
+cluster: {accelerator: h100-sxm}
+tiers:
+  hbm: {capacity: 2 GB}
+  dram: {device: ddr5, capacity: 4 GB}
+  fabric: {device: fx100, capacity: 1 TB}
+workload:
+  closed_loop: {concurrency: 1, requests: 40, sessions: 40, prompt_tokens: 8192, output_tokens: 8}
+"""
+    (tmp_path / "full.yaml").write_text(text, encoding="utf-8")
+    for bandwidth, full in (("1 GB/s", True), ("20 GB/s", False)):
+        order = ["run", str(tmp_path / "full.yaml"), "--set", f"links.fabric.bandwidth={bandwidth}"]
+        assert cli.main([*order, "--out", str(tmp_path / "out")]) == 0
+        told = Page(report(tmp_path / "out")).text
+        assert "Bottleneck: compute: prefill" in told
+        assert ("; also full: fabric link (write, " in told) is full
+        assert ("what helps is faster GPUs" in told, "A link is full besides" in told) == (True, full)
+
+
 def test_names_of_users_are_text(saved: Path, tmp_path: Path) -> None:
     shutil.copytree(saved / "run", tmp_path / "odd")
     scenario = json.loads((tmp_path / "odd" / "scenario.json").read_text(encoding="utf-8"))
@@ -296,6 +318,6 @@ def test_money_energy_and_wear_are_told_as_the_commands_print_them(
         printed = out[out.index("\ncost " if folder == run else "\nvariant         USD/M tokens") :]
         for cell in re.split(r"\s{2,}|\n|─+", printed):
             assert cell.casefold() in chapter.casefold()
-        warnings = [line.removeprefix("kvtier: warning: ") for line in err.splitlines() if "(assumed)" in line]
+        warnings = [line.removeprefix("kvtier: warning: ") for line in err.splitlines() if "(assumed" in line]
         assert any(warning.startswith("economics rest on assumed") and "price" in warning for warning in warnings)
         assert all(warning in chapter for warning in warnings)

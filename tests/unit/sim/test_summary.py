@@ -255,6 +255,23 @@ def test_a_link_that_is_full_for_a_moment_is_not_what_loads_wait_for() -> None:
     assert summary["bottleneck"] == "load from dram: fabric link (read, busy 60 %, 9.0 of 10.0 GB/s)"
 
 
+@pytest.mark.parametrize(("read_bytes", "full"), [(88e9, ""), (92e9, "92"), (100e9, "100")])
+def test_a_link_that_is_full_all_the_time_is_told_beside_a_bottleneck_that_is_not_that_link(
+    read_bytes: float, full: str
+) -> None:
+    columns = requests()
+    columns["compute_s"] = columns["compute_s"] + 10.0
+    links = {"host-link": metered(), "fabric": metered(read_bytes, busy_s=10.0)}
+    plain = "compute: prefill (replicas busy 20 %)"
+    told = f"; also full: fabric link (read, {full} % of what it can carry in the whole time)" if full else ""
+    assert summary_of(columns, links=links)["bottleneck"] == plain + told
+    loads = summary_of(requests(load_s=9.0), links=links, loading_links={"dram": ["fabric"]})["bottleneck"]
+    assert loads.startswith("load from dram: fabric link (read, busy 100 %")
+    assert "also full" not in loads
+    elsewhere = summary_of(requests(load_s=9.0), links=links, loading_links={"dram": ["host-link"]})["bottleneck"]
+    assert elsewhere == f"load from dram: host-link link (read, busy 60 %, 10.0 of 10.0 GB/s){told}"
+
+
 def test_a_queue_may_be_for_room_in_hbm() -> None:
     columns = requests(queue_s=9.0)
     waited_s = float(columns["queue_s"][columns["state"] == COMPLETED].sum())
