@@ -32,7 +32,12 @@ class SavedPlan:
 
     def fits(self, path: Path) -> bool:
         """Return whether *path* is a plan."""
-        return (path / MANIFEST).is_file() or printed(path, _KEYS) is not None
+        manifest = path / MANIFEST
+        if manifest.is_file():
+            # What was printed may be kept under this name too; then it is a file in a folder, not a saved plan.
+            kept = printed(manifest, _KEYS)
+            return kept is None or "format" in kept
+        return printed(path, _KEYS) is not None
 
     def section(self, path: Path) -> Section:
         """Return the section on a plan; raises InputError where it is damaged."""

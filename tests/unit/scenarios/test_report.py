@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from report_kit import SMALL, Page, save_all
 
+from models.errors import InputError
 from models.units import format_seconds
 from scenarios import cli
 from scenarios.build import simulate
@@ -17,6 +18,7 @@ from scenarios.comparison.saved import load_comparison
 from scenarios.comparison.wording import difference_cell
 from scenarios.loader import load_scenario
 from scenarios.reporting import report
+from scenarios.reporting.kinds import sections_of
 from sim.results.plot import measured_ttft_s
 from sim.results.result import SimulationResult
 
@@ -155,6 +157,18 @@ def test_what_verbs_print_is_enough_for_a_plan(saved: Path, tmp_path: Path) -> N
         del said[key]
     (tmp_path / "printed.json").write_text(json.dumps(said), encoding="utf-8")
     assert f"Bottleneck: {said['bottleneck']}." in Page(report(tmp_path / "printed.json")).text
+
+
+def test_a_printed_plan_may_be_called_as_a_saved_one_is(saved: Path, tmp_path: Path) -> None:
+    said = json.loads((saved / "planned" / "plan.json").read_text(encoding="utf-8"))
+    added = ("format", "format_version", "files", "resolved")
+    printed = {key: value for key, value in said.items() if key not in added}
+    (tmp_path / "plan.json").write_text(json.dumps(printed), encoding="utf-8")
+    assert [section.kind for section in sections_of(tmp_path)] == ["plan"]
+    # What was saved and is damaged is still told as such.
+    (tmp_path / "plan.json").write_text(json.dumps(said | {"format": "other"}), encoding="utf-8")
+    with pytest.raises(InputError, match="is not of a kvtier plan"):
+        sections_of(tmp_path)
 
 
 @pytest.mark.parametrize("name", ["run", "compared", "swept.parquet", "planned", "gate.json", "all"])
