@@ -17,11 +17,12 @@ from models.errors import ScenarioError
 from models.llm import Llm, hf_config_path, load_llm
 from models.operator_tables import ENGINES, load_operator_tables
 from models.prefill import prefill_step_s, prefill_time_s
-from models.roofline import kv_capacity_bytes, step_cost
+from models.roofline import step_cost
 from models.step_table import load_step_table
 from models.step_times import StepTimes
 from scenarios.checks import block_devices_shared
 from scenarios.choices import create
+from scenarios.hbm_room import beyond_room, kv_cache_bytes
 from scenarios.loader import resolved
 from scenarios.loads import Loads
 from scenarios.schema import Engine, Scenario
@@ -182,7 +183,8 @@ def build(scenario: Scenario, assembly: Assembly | None = None, *, link_bin_s: f
     )
     accelerators = [accelerator] if decoding is None else [accelerator, decoding.engines.accelerator]
     caveats = {llm.name: llm.caveats} | {gpu.name: gpu.caveats for gpu in accelerators} | topology.caveats
-    loads.warnings.known += [*block_devices_shared(scenario), *_caveat_lines(caveats.items())]
+    loads.warnings.known += [*block_devices_shared(scenario), *beyond_room(scenario, llm, accelerators)]
+    loads.warnings.known += _caveat_lines(caveats.items())
     events = timeline(scenario, topology, clock, network, cluster)
     return Simulation(
         clock=clock,
@@ -288,24 +290,13 @@ def _step_times(scenario: Scenario, llm: Llm, accelerator: Accelerator) -> StepT
 
 def _engine(scenario: Scenario, llm: Llm, accelerator: Accelerator, sizes: Geometry) -> tuple[EngineSettings, int]:
     """Return the engine's settings and the KV cache of one replica in HBM [B]."""
-    engine, cluster, transfer = scenario.engine, scenario.cluster, scenario.transfer
+    engine, transfer = scenario.engine, scenario.transfer
     defaults = engine_defaults(engine.version, accelerator.hbm_bytes, accelerator.name, "engine.version")
     budget = engine.max_num_batched_tokens or defaults.max_num_batched_tokens
     seqs = engine.max_num_seqs or min(defaults.max_num_seqs, budget)
     if budget < seqs:
         raise ScenarioError("engine.max_num_batched_tokens", f"is {budget}; must be at least max_num_seqs ({seqs})")
-    stated = scenario.tiers["hbm"].capacity
-    # A stated capacity stands in for what the utilization leaves, but weights that do not fit at all cannot run.
-    utilization = 1.0 if stated is not None else engine.gpu_memory_utilization or defaults.gpu_memory_utilization
-    room = kv_capacity_bytes(
-        llm,
-        accelerator,
-        tensor_parallel=cluster.tensor_parallel,
-        pipeline_parallel=cluster.pipeline_parallel,
-        gpu_memory_utilization=utilization,
-        weight_dtype=engine.weight_dtype,
-    )
-    capacity = room if stated is None else stated
+    capacity = kv_cache_bytes(scenario, llm, accelerator, default_utilization=defaults.gpu_memory_utilization)
     block_bytes = sizes.chunk_bytes * sizes.replication * sizes.block_tokens / sizes.chunk_tokens
     settings = EngineSettings(
         block_tokens=engine.block_tokens,
@@ -328,7 +319,7 @@ def _engine(scenario: Scenario, llm: Llm, accelerator: Accelerator, sizes: Geome
         recomputes_failed_loads=engine.kv_load_failure_policy == "recompute",
         decode_jumps=engine.decode_jumps,
     )
-    return settings, int(capacity)
+    return settings, capacity
 
 
 def _measurement(scenario: Scenario, phases: list[Phase]) -> Measurement:

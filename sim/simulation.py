@@ -10,6 +10,7 @@ from typing import Any, Final
 import numpy as np
 
 from models.errors import InputError
+from models.units import format_seconds
 from sim.books import check_books
 from sim.clock import ARRIVAL, Clock, Wakeup
 from sim.cluster import Cluster
@@ -358,7 +359,10 @@ class Simulation:
                 "(engine.kv_load_failure_policy)"
             )
         missed = () if self.timeline is None else self.timeline.missed()
-        notes += [f"{event.kind} at {event.at_s:g} s did not happen: all requests had ended before" for event in missed]
+        notes += [
+            f"event {event.kind}, {event.target} at {format_seconds(event.at_s)} did not happen: all requests had ended"
+            for event in missed
+        ]
         unstaged = sum(r.hierarchy.loads.unstaged_chunks for r in cluster.replicas)
         if unstaged:
             notes.append(f"{unstaged} chunks were read without staging room in memory, so they were not kept there")

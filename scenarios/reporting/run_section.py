@@ -145,7 +145,7 @@ def _latencies(summary: Mapping[str, Any]) -> Table:
 
 def tables(summary: Mapping[str, Any]) -> Iterator[Table]:
     """Yield the tables of events, tiers, links and others' traffic of a run's summary."""
-    if "events" in summary:
+    if summary.get("events"):  # they may all come after its end
         rows = event_rows(summary["events"])
         yield Table(caption="What happened, and what it cost", header=list(HEADER), rows=rows, numbers_from=3)
     prompt_tokens = _prompt_tokens(summary)

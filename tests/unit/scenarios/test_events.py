@@ -94,3 +94,12 @@ def test_a_run_prints_its_events_and_says_nothing_without_any() -> None:
     assert [row[0] for row in table.rows] == [f"{event['kind']}, {event['target']}" for event in summary["events"]]
     bare = CliRunner().invoke(app, [*command, "--set", "events=null"]).stdout
     assert "drive, fabric" not in bare
+
+
+def test_events_that_all_come_after_the_end_take_no_table() -> None:
+    command = ["run", "drive-loss", "--set", "workload.synthetic.requests=60"]
+    late = CliRunner().invoke(app, [*command, "--set", "events=[{at: 9 d, kind: drive, tier: fabric}]"])
+    assert "event drive, fabric at 9 d did not happen" in late.stderr
+    assert "warm after" not in late.stdout
+    there = CliRunner().invoke(app, [*command, "--set", "events=[{at: 1 s, kind: drive, tier: fabric}]"])
+    assert "warm after" in there.stdout

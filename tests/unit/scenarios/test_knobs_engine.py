@@ -147,6 +147,15 @@ def test_a_run_that_can_serve_nobody_is_bad_input(tmp_path):
             figures(BUSY, tmp_path, override)
 
 
+@pytest.mark.parametrize("decode", [(), ("cluster.decode={accelerator: h200-sxm}",)])
+def test_a_kv_cache_beyond_what_the_weights_leave_is_warned_of(decode, tmp_path):
+    said = "but the weights of llama-3.1-8b leave 69.84 GB of a replica's HBM on 1 x h100-sxm"
+    for capacity, beyond in (("69 GB", 0), ("70 GB", 1)):
+        warnings = figures(BUSY, tmp_path, f"tiers.hbm.capacity={capacity}", *decode)["warnings"]
+        assert [line.startswith("tiers.hbm") for line in warnings].count(True) == beyond
+        assert warnings.count(f"tiers.hbm.capacity is {capacity}, {said}") == beyond
+
+
 # Step times from a file ----------------------------------------------------------------------------------------------
 
 
