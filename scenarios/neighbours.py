@@ -35,6 +35,7 @@ class Neighbour(Part):
 
     It shares each link with the tiers' transfers max-min fairly, every sender and every transfer by its weight. Where a
     tier or link stands for several (one a node), each has such traffic. Writes go at the drives' sustained rate.
+    Where neighbours have different shares ``reserved``, all with r or more get 1 - r of a link together.
     """
 
     tier: str | None = Field(
@@ -61,6 +62,13 @@ class Neighbour(Part):
         le=1,
         description="QoS: the share of the narrowest link on its path that it gets at most, such as 0.25, even if "
         "nobody uses the rest; null: no limit.",
+    )
+    reserved: float | None = Field(
+        default=None,
+        gt=0,
+        lt=1,
+        description="QoS: the share of each link on its path, such as 0.75, that is kept for the tiers' transfers, "
+        "whatever its weight; what they do not ask for, it gets. Two with 0.75 get a quarter together; null: nothing.",
     )
     io_bytes: Bytes | None = Field(
         default=None,

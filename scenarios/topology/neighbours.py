@@ -50,6 +50,7 @@ def _demand(spec: Neighbour, phases: Sequence[str]) -> running.Demand:
         rate_bytes_per_s=rate,
         limit=1.0 if spec.limit is None else spec.limit,
         share=spec.weight * spec.senders,
+        reserved=0.0 if spec.reserved is None else spec.reserved,
         bursts=None if spec.bursts is None else _bursts(spec.bursts, rate),
         start_s=spec.start,
         stop_s=inf if spec.stop is None else spec.stop,

@@ -19,6 +19,8 @@ from sim.transfers.flows import READ, Hop, Link
 
 _DUST_BYTES: Final = 1e-3
 """A piece with less than this left has arrived, as a flow has."""
+_NO_ROOM: Final = 1e-12
+"""Less than this left of a link is a rounding."""
 
 Weights = dict[tuple[str, int], float]
 """By link and direction (0 for both, where they share its time): the share of its time that one B/s takes."""
@@ -195,4 +197,43 @@ def max_min_rates(demands: Sequence[tuple[Weights, float, float]]) -> list[float
             rising.discard(nearest)
         else:
             rising -= {i for i in rising if tightest in demands[i][0]}
+    return rates
+
+
+def reserved_rates(demands: Sequence[tuple[Weights, float, float]], kept: Sequence[float | None]) -> list[float]:
+    """Return rates [B/s] as :func:`max_min_rates` does, with shares of every link ``kept`` from some of the demands.
+
+    ``kept`` is None for the tiers' own and a share, maybe 0, for others'. What ``sim.transfers.reserving`` says, for
+    every link and whoever is on it: a part of a link is one more thing that is shared.
+    """
+    shares = sorted({share for share in kept if share})
+    asked = dict.fromkeys((key for weights, _, _ in demands for key in weights), 0.0)
+    for (weights, ceiling, _), own in zip(demands, kept, strict=True):
+        for key, weight in weights.items():
+            asked[key] += 0.0 if own is not None else ceiling * weight
+    held: list[tuple[Weights, float, float]] = []
+    for (weights, ceiling, by_weight), own in zip(demands, kept, strict=True):
+        parts = {
+            (f"{link} less {share}", way): weight / (1.0 - min(share, asked[link, way]))
+            for share in shares
+            for (link, way), weight in weights.items()
+            if own is not None and own >= share
+        }
+        held.append((weights | parts, ceiling, by_weight))
+    rates = max_min_rates(held)
+    room = dict.fromkeys(asked, 1.0)
+    for (weights, _, _), rate in zip(demands, rates, strict=True):
+        for key, weight in weights.items():
+            room[key] -= rate * weight
+    rising = [
+        i
+        for i, (weights, ceiling, _) in enumerate(demands)
+        if kept[i] and rates[i] < ceiling and min(room[key] for key in weights) > _NO_ROOM
+    ]
+    rests = [
+        ({key: weight / room[key] for key, weight in demands[i][0].items()}, demands[i][1] - rates[i], demands[i][2])
+        for i in rising
+    ]
+    for i, more in zip(rising, max_min_rates(rests), strict=True):
+        rates[i] += more
     return rates

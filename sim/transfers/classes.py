@@ -13,6 +13,7 @@ from math import inf
 from typing import Final, Protocol
 
 from sim.transfers.max_min import Flow, FlowClass, Path, Resource, fill
+from sim.transfers.reserving import fill_reserved
 
 CROWD: Final = 8
 """So many classes of one path are brought together; fewer cost less than that does."""
@@ -41,6 +42,8 @@ class Classes:
         self._meter = meter
         self.active: dict[FlowClass, None] = {}
         self._pools: dict[FlowClass, None] = {}
+        self.reserves = False
+        """Whether any path has something reserved."""
 
     def joined(self, path: Path, ceiling: float, share: float, now_s: float) -> FlowClass:
         """Return the class for a flow that begins now: the path's pool, where that is slower than its ceiling."""
@@ -92,8 +95,9 @@ class Classes:
         Flows that would run faster in a pool than their ceilings let them leave it first: the classes that they go to
         become *affected* and *changed*, as the pool does.
         """
+        filling = fill_reserved if self.reserves else fill
         while True:
-            rates = fill(affected, full) if full else {}
+            rates = filling(affected, full) if full else {}
             slow = [pool for pool in self._pools if pool in affected and rates.get(pool, inf) > pool.least_ceiling]
             parted = [self._part(pool, rates.get(pool, inf), changed, now_s) for pool in slow]
             if not any(parted):

@@ -158,6 +158,12 @@ class FlowNetwork:
         self._shadows_known = False
         return path
 
+    def give_to_others(self, path: Path, reserved: float = 0.0) -> None:
+        """Let others' traffic use a path; ``reserved`` of each link is kept from it while the tiers ask for that."""
+        path.is_background = True
+        path.reserved = reserved
+        self._classes.reserves |= reserved > 0.0
+
     def _term(self, hop: Hop) -> tuple[Resource, int, float]:
         """Return what a hop uses, the number of its link, and the time that a byte takes of it [s/B]."""
         i = self._index[hop.link]

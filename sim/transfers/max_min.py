@@ -42,6 +42,7 @@ class Path:
         "links",
         "meter_class",
         "n",
+        "reserved",
         "started_bytes",
         "terms",
     )
@@ -63,6 +64,8 @@ class Path:
         """Flows under way."""
         self.is_background = False
         """Whether its flows are others' traffic, which goes on and on and which nobody waits for."""
+        self.reserved = 0.0
+        """Share of each of its links that is kept from its flows while the tiers ask for it (``reserving.py``)."""
         self.started_bytes = 0.0
         """Payload of all flows so far."""
 

@@ -40,6 +40,8 @@ class Demand:
         Share of a path's capacity that it may take at most.
     share : float
         Weight of all its senders together in the max-min filling, against 1 of a tier's transfer.
+    reserved : float
+        Share of each link, below 1, that is kept from it for the tiers' transfers while they ask for it.
     bursts : Bursts or None
         None: it moves bytes all the time, and what it cannot move is not made up for. A burst that comes before the
         last one has ended waits for it.
@@ -52,6 +54,7 @@ class Demand:
     rate_bytes_per_s: float
     limit: float = 1.0
     share: float = 1.0
+    reserved: float = 0.0
     bursts: Bursts | None = None
     start_s: float = 0.0
     stop_s: float = inf
@@ -70,7 +73,7 @@ class _Source:
         self._piece_bytes = self._ceiling * _PIECE_S
         self._moving_bytes = 0.0
         self._wakeups: dict[Wakeup, None] = {}
-        path.is_background = True
+        network.give_to_others(path, demand.reserved)
 
     def begin(self) -> None:
         """Its phase begins."""

@@ -43,6 +43,7 @@ NEIGHBOUR = st.fixed_dictionaries(
         "rate": st.sampled_from(["1 MB/s", "30 GB/s"]),
         "senders": st.integers(1, 3),
         "weight": st.sampled_from([0.1, 2.0]),
+        "reserved": st.sampled_from([None, 0.5]),
     }
 )
 

@@ -80,6 +80,23 @@ KNOBS = [
     ("weight", IN_BURSTS, "0.1", "10", longest_s, False),
     ("limit", "neighbours.other={tier: fabric, direction: read, rate: 8 GB/s, senders: 9}", "0.1", "1", ttft_s, True),
     ("limit", IN_BURSTS, "0.1", "1", longest_s, False),
+    (
+        "reserved",
+        "neighbours.other={tier: fabric, direction: read, rate: 99 GB/s, senders: 9}",
+        "0.1",
+        "0.9",
+        ttft_s,
+        False,
+    ),
+    (
+        "reserved",
+        "neighbours.other={tier: fabric, direction: read, rate: 99 GB/s, senders: 9, stop: 3 s}",
+        "0.1",
+        "0.9",
+        moved_bytes,
+        False,
+    ),
+    ("reserved", IN_BURSTS.replace("}}", "}, senders: 9}"), "0.1", "0.9", longest_s, True),
     ("io_bytes", "neighbours.other={tier: fabric, direction: read, rate: 8 GB/s}", "1 kB", "1 MB", moved_bytes, True),
     ("start", ON_ARRAY, "0", "4 s", moved_bytes, False),
     ("stop", ON_ARRAY, "3 s", "6 s", moved_bytes, True),
@@ -190,6 +207,28 @@ def test_the_clock_does_not_wait_for_the_next_burst(path) -> None:
     assert simulation.clock.now_s < 100.0
 
 
+def test_beside_idle_tiers_a_neighbour_moves_as_much_as_if_nothing_were_kept_from_it(path) -> None:
+    """Contexts stay in HBM, so that the array is asked for nothing."""
+    greedy = "neighbours.other={tier: fabric, direction: read, rate: 99 GB/s, phase: use}"
+    warm = ["tiers.hbm.capacity=40 GB", "workload.phases.use.restart=false"]
+    free, kept, limited = (
+        summary(path, *warm, greedy, *more)
+        for more in ([], ["neighbours.other.reserved=0.75"], ["neighbours.other.limit=0.25"])
+    )
+    assert free["tiers"]["fabric"]["read_bytes"] == 0.0
+    assert moved_bytes(kept) == moved_bytes(free) > 2.0 * moved_bytes(limited)
+
+
+def test_what_is_left_of_a_tier_that_lost_drives_is_shared_as_the_whole_was(path) -> None:
+    greedy = "neighbours.other={tier: fabric, direction: read, rate: 99 GB/s, senders: 99}"
+    lost = "events=[{at: 0, kind: drive, tier: fabric, number: 2}]"
+    layout = "tiers.fabric.layout={data: 2, parity: 2}"
+    plain, kept = (summary(path, layout, greedy, lost, *more) for more in ([], ["neighbours.other.reserved=0.9"]))
+    alone = summary(path, layout, lost)
+    assert ttft_s(plain) > 5.0 * ttft_s(alone)
+    assert ttft_s(kept) < 1.3 * ttft_s(alone)
+
+
 # Said wrongly --------------------------------------------------------------------------------------------------------
 
 
@@ -209,6 +248,10 @@ def test_the_clock_does_not_wait_for_the_next_burst(path) -> None:
         ("{tier: fabric, direction: read, bursts: {lasts: 1 s}}", "rate: is missing; only bursts of so many bytes"),
         ("{tier: fabric, direction: read, bursts: {}}", "bursts.bytes: or lasts: give exactly one of them"),
         ("{tier: fabric, direction: read, rate: 1 GB/s, limit: 2}", "limit: is 2; must be at most 1"),
+        ("{tier: fabric, direction: read, rate: 1 GB/s, reserved: 0}", "reserved: is 0; must be greater than 0"),
+        ("{tier: fabric, direction: read, rate: 1 GB/s, reserved: 1}", "reserved: is 1; must be less than 1"),
+        ("{tier: fabric, direction: read, rate: 1 GB/s, reserved: 75}", "reserved: is 75; must be less than 1"),
+        ("{tier: fabric, direction: read, rate: 1 GB/s, reserved: half}", "reserved: is 'half'; must be "),
         ("{tier: fabric, direction: read, rate: 1 GB/s, weight: 0}", "weight: is 0; must be greater than 0"),
         ("{tier: fabric, direction: read, rate: 1 GB/s, stop: 0}", "stop: is 0 s; must be after start (0 s)"),
         ("{tier: fabric, direction: read, rate: 1 GB/s, phase: us}", "phase: is 'us'; must name a phase: fill, use"),
@@ -237,6 +280,21 @@ def test_a_checkpoint_spoils_the_nights_ttft_and_a_share_of_the_array_heals_most
     # 16 drives write 1.6 GB/s each: 156 s alone, and a quarter of that takes four times as long whoever else is there.
     assert took_s[0] > 4e12 / 25.6e9
     assert took_s[1] == pytest.approx(4 * 4e12 / 25.6e9, rel=1e-3)
+
+
+def test_what_is_kept_for_the_tiers_heals_as_much_and_the_checkpoint_hardly_takes_longer() -> None:
+    """A limit holds it back when nobody restores; what is kept does not."""
+    found = {
+        key: summary("nightly-checkpoint", *([key] if key else []))
+        for key in ("", "neighbours.checkpoint.limit=0.25", "neighbours.checkpoint.reserved=0.75")
+    }
+    spoiled, limited, kept = ((one["ttft_s"]["p99"], longest_s_of(one)) for one in found.values())
+    assert kept[0] < limited[0] < 0.05 * spoiled[0]
+    assert kept[1] < 1.05 * spoiled[1] < 0.5 * limited[1]
+
+
+def longest_s_of(found: dict[str, Any]) -> float:
+    return float(found["neighbours"]["checkpoint"]["bursts"]["max_s"])
 
 
 def test_run_prints_what_neighbours_moved(path) -> None:
