@@ -29,6 +29,12 @@ class Bursts(Part):
             raise refuse(("bytes",), "or lasts: give exactly one of them, such as bytes: 2 TB")
         return self
 
+    def size_bytes(self, rate_bytes_per_s: float | None) -> float:
+        """Return the bytes of one burst of a neighbour of that rate."""
+        if self.lasts is not None and rate_bytes_per_s is not None:
+            return rate_bytes_per_s * self.lasts
+        return float(self.bytes or 0)
+
 
 class Neighbour(Part):
     """Traffic of others on a tier's device or on a link, such as ``{tier: fabric, direction: read, rate: 5 GB/s}``.

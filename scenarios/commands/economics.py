@@ -7,7 +7,7 @@ from typing import Any
 from scenarios.commands.tables import print_pairs, print_table
 from scenarios.comparison import Comparison
 from scenarios.comparison.economics_texts import compared_rows, least_pairs
-from scenarios.economics.economics_texts import TIER_HEADER, cost_pairs, economics_warnings, tier_rows
+from scenarios.economics.economics_texts import cost_pairs, economics_warnings, tier_table
 
 
 def print_economics(found: Mapping[str, Any]) -> None:
@@ -15,7 +15,7 @@ def print_economics(found: Mapping[str, Any]) -> None:
     sys.stdout.write("\n")
     print_pairs(cost_pairs(found))
     sys.stdout.write("\n")
-    print_table(TIER_HEADER, tier_rows(found), numbers_from=1)
+    print_table(*tier_table(found), numbers_from=1)
     _warn(economics_warnings(found))
 
 

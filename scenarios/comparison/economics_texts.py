@@ -7,7 +7,7 @@ from typing import Final
 
 from models.units import format_bytes
 from scenarios.comparison.comparing import Comparison
-from scenarios.comparison.least_wear import EQUAL_SHARE, least_wear
+from scenarios.comparison.least_wear import EQUAL_SHARE, OTHERS_FLASH, least_wear
 from scenarios.comparison.metrics import metric_text
 from scenarios.figure_texts import number
 
@@ -15,6 +15,11 @@ _LABELS: Final = {
     "usd_per_million_output_tokens": "USD/M tokens",
     "joules_per_output_token": "J/token",
     "output_tokens_per_day": "tokens/day",
+}
+_WEAR_LABELS: Final = {
+    ".flash_bytes_per_day": "flash/day",
+    f".{OTHERS_FLASH}": "flash/day of others",
+    ".wear_out_years": "years",
 }
 
 
@@ -40,12 +45,17 @@ def least_pairs(comparison: Comparison) -> Iterator[tuple[str, str]]:
     written = f"flash {token} an output token, {day}/day at its own {number(least.output_tokens_per_day)} tokens/day"
     alike = f" ({', '.join(least.equals)} within {EQUAL_SHARE:.0%})" if least.equals else ""
     among = ", ".join(least.candidates)
-    yield "wears least for its work at no higher mean TTFT", f"{least.variant}{alike}: {written}; {lasts} (of {among})"
+    beside = any(name.endswith(OTHERS_FLASH) for one in comparison.variants for name in one.metrics)
+    aside = ", neighbours' writes aside" if beside else ""
+    yield (
+        "wears least for its work at no higher mean TTFT",
+        f"{least.variant}{alike}: {written}; {lasts}{aside} (of {among})",
+    )
 
 
 def _label(metric: str) -> str:
     name = metric.removeprefix("economics.").removeprefix("tiers.")
-    for ending, text in (("flash_bytes_per_day", "flash/day"), ("wear_out_years", "years")):
+    for ending, text in _WEAR_LABELS.items():
         if name.endswith(ending):
-            return f"{name.removesuffix(ending).rstrip('.')} {text}"
+            return f"{name.removesuffix(ending)} {text}"
     return _LABELS.get(name, name)

@@ -1,7 +1,8 @@
 """Which variant wears its drives least for its work, among those whose mean TTFT is no higher than the first one's.
 
 Work is output tokens. Years and bytes a day are at a variant's own speed: in a closed loop a slower one writes less a
-day for doing less a day, which is nothing that it spares.
+day for doing less a day, which is nothing that it spares. What neighbours write is left out: it wears the drives too,
+but no variant's policy spares any of it, and beside much of it all would look alike.
 """
 
 from __future__ import annotations
@@ -15,6 +16,10 @@ if TYPE_CHECKING:
 
 _TTFT: Final = "ttft_s.mean"
 _OUTPUT: Final = "economics.output_tokens_per_day"
+OTHERS_FLASH: Final = "neighbour_flash_bytes_per_day"
+"""Last part of the name of what neighbours write to a tier, which is a part of all that is written to it."""
+_FLASH: Final = ".flash_bytes_per_day"
+_YEARS: Final = ".wear_out_years"
 EQUAL_SHARE: Final = 0.01
 """Who wears no more than this above the least, for a token, is said to wear as little.
 
@@ -31,9 +36,9 @@ class LeastWear:
     variant : str
         Its name.
     years : float or None
-        Until the first of its tiers is worn out at its own speed; None where nothing is written to any.
+        Until the first of its tiers would be worn out at its own speed, by its own writes; None where there are none.
     flash_bytes_per_day : float
-        Over all its tiers of drives, at its own speed [B].
+        Written to the flash of all its tiers of drives, by them, at its own speed [B].
     output_tokens_per_day : float
         That speed.
     candidates : tuple of str
@@ -107,14 +112,21 @@ def _is_no_slower(one: Compared, comparison: Comparison) -> bool:
 
 def _wear(one: Compared) -> LeastWear | None:
     """Return what a variant wears, if any of its tiers is rated and it put out any tokens; not yet among which."""
-    years = [value for name, value in one.metrics.items() if name.endswith(".wear_out_years") and value is not None]
-    written = [value for name, value in one.metrics.items() if name.endswith(".flash_bytes_per_day")]
+    tiers = [name.removesuffix(_FLASH) for name in one.metrics if name.endswith(_FLASH)]
     output = one.metrics.get(_OUTPUT)
-    if not written or not output:
+    if not tiers or not output:
         return None
+    years, written = [], 0.0
+    for tier in tiers:
+        in_all = one.metrics[tier + _FLASH] or 0.0
+        own = max(0.0, in_all - (one.metrics.get(f"{tier}.{OTHERS_FLASH}") or 0.0))
+        written += own
+        until = one.metrics.get(tier + _YEARS)
+        if own and until is not None:
+            years.append(until * (in_all / own))
     return LeastWear(
         variant=one.variant.name,
         years=min(years, default=None),
-        flash_bytes_per_day=sum(value or 0.0 for value in written),
+        flash_bytes_per_day=written,
         output_tokens_per_day=output,
     )

@@ -20,7 +20,7 @@ _PATHS: Final = (
     *(f"ttft_parts_s.{name}" for name in ("queue", "load", "compute", "other")),
     "hit_ratio_tokens",
 )
-_WEAR: Final = ("flash_bytes_per_day", "wear_out_years")
+_WEAR: Final = ("flash_bytes_per_day", "neighbour_flash_bytes_per_day", "wear_out_years")
 
 
 def metrics_of(summary: Mapping[str, Any]) -> Metrics:

@@ -7,7 +7,8 @@ from typing import Any, Final
 
 from scenarios.figure_texts import size
 
-TIER_HEADER: Final = ("tier", "GPU-hours saved", "written/day", "flash/day", "DWPD", "rated", "worn out after")
+_TIER_HEADER: Final = ("tier", "GPU-hours saved", "written/day", "flash/day", "DWPD", "rated", "worn out after")
+_OTHERS: Final = "neighbour_flash_bytes_per_day"
 
 
 def cost_pairs(found: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
@@ -23,9 +24,16 @@ def cost_pairs(found: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     yield "GPU-hours", f"{_number(found['gpu_hours'])} in the measured time"
 
 
-def tier_rows(found: Mapping[str, Any]) -> list[list[str]]:
-    """Return what each tier spares and wears, with columns as :data:`TIER_HEADER`."""
-    return [_tier(name, tier) for name, tier in found["tiers"].items()]
+def tier_table(found: Mapping[str, Any]) -> tuple[list[str], list[list[str]]]:
+    """Return header and rows of what each tier spares and wears; where neighbours write to any, their part too."""
+    header, rows = list(_TIER_HEADER), [_tier(name, tier) for name, tier in found["tiers"].items()]
+    tiers = found["tiers"].values()
+    if any(_OTHERS in tier for tier in tiers):
+        column = header.index("flash/day") + 1
+        header.insert(column, "of it others'")
+        for row, tier in zip(rows, tiers, strict=True):
+            row.insert(column, size(tier.get(_OTHERS)))
+    return header, rows
 
 
 def economics_warnings(found: Mapping[str, Any]) -> list[str]:

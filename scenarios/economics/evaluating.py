@@ -10,7 +10,7 @@ from scenarios.build import Assembly
 from scenarios.economics.bill import Item, accelerators, bill_of, capacity_of
 from scenarios.economics.savings import gpu_hours_saved
 from scenarios.economics.spec import Economics
-from scenarios.economics.wear import wear_of
+from scenarios.economics.wear import neighbour_bytes_per_s, wear_of
 from scenarios.schema import Scenario
 from scenarios.topology.parts import Part
 from sim.results.result import SimulationResult
@@ -43,17 +43,6 @@ def economics_of(scenario: Scenario, result: SimulationResult, assembly: Assembl
     energy_usd_per_s = energy_cost(paid_w, pue=terms.pue, price_per_kwh=terms.electricity_usd_per_kwh)
     tokens = (summary["throughput"]["output_tokens_per_s"] or 0.0) * summary["makespan_s"]
     usd = (capital_usd_per_s + energy_usd_per_s) * window_s
-    saved = gpu_hours_saved(result, assembly, list(summary["tiers"]))
-    parts = {part.name: part for part in assembly.topology.parts}
-    tiers = {
-        name: {"gpu_hours_saved": saved[name]}
-        | (
-            wear_of(parts[name], figures, assembly, window_s=window_s, utilisation=terms.utilisation)
-            if name in parts and not parts[name].is_page_cache
-            else {}
-        )
-        for name, figures in summary["tiers"].items()
-    }
     return {
         "usd_per_million_output_tokens": usd / tokens * 1e6 if tokens else None,
         "joules_per_output_token": running_w * window_s / tokens if tokens else None,
@@ -62,13 +51,37 @@ def economics_of(scenario: Scenario, result: SimulationResult, assembly: Assembl
         "power_w": {name: None if power is None else power.running_w for name, power in powers.items()},
         "output_tokens_per_day": tokens / window_s * terms.utilisation * SECONDS_PER_DAY if window_s > 0.0 else None,
         "gpu_hours": sum(count for _, count in accelerators(scenario, assembly)) * window_s / 3600.0,
-        "tiers": tiers,
+        "tiers": dict(_tiers(scenario, result, assembly, terms)),
         "bill": [f"{item.count} x {item.what} at {_price(item)}" for item in bill if item.prices],
         "without_price": [item.what for item in bill if not item.prices],
         "without_power": [name for name, power in powers.items() if power is None],
         "caveats": [f"{item.what}: {', '.join(item.caveats)}" for item in bill if item.caveats],
         "terms": terms.model_dump(),
     }
+
+
+def _tiers(
+    scenario: Scenario, result: SimulationResult, assembly: Assembly, terms: Economics
+) -> Iterator[tuple[str, dict[str, float | None]]]:
+    """Yield what each tier spares and wears, fastest first."""
+    summary, pools = result.summary_values, assembly.topology.pools()
+    saved = gpu_hours_saved(result, assembly, list(summary["tiers"]))
+    parts = {part.name: part for part in assembly.topology.parts if not part.is_page_cache}
+    for name, figures in summary["tiers"].items():
+        found: dict[str, float | None] = {"gpu_hours_saved": saved[name]}
+        if name in parts:
+            written = neighbour_bytes_per_s(
+                name, scenario.neighbours, summary.get("neighbours", {}), places=len(pools[name])
+            )
+            found |= wear_of(
+                parts[name],
+                figures,
+                assembly,
+                window_s=float(result.measured["window_s"]),
+                utilisation=terms.utilisation,
+                others_bytes_per_s=written,
+            )
+        yield name, found
 
 
 def _usd(item: Item, terms: Economics) -> float:

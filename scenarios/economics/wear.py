@@ -8,19 +8,27 @@ from typing import Any
 from models.economics import SECONDS_PER_DAY, SECONDS_PER_YEAR, rated_bytes, wear_out_s
 from scenarios.build import Assembly
 from scenarios.economics.bill import capacity_of
+from scenarios.neighbours import Neighbour
 from scenarios.topology.parts import Part
 
 
 def wear_of(
-    part: Part, figures: Mapping[str, Any], assembly: Assembly, *, window_s: float, utilisation: float
+    part: Part,
+    figures: Mapping[str, Any],
+    assembly: Assembly,
+    *,
+    window_s: float,
+    utilisation: float,
+    others_bytes_per_s: float | None = None,
 ) -> dict[str, float | None]:
     """Return what a tier is written with, over all its places, at the rate of the measured time.
 
-    ``write_bytes_per_day``; for drives also ``drive_bytes_per_day``, which are those with copies and parity,
-    ``write_amplification``, ``flash_bytes_per_day``, ``dwpd`` against ``rated_dwpd``, and ``wear_out_years``: None
-    where nothing is written or the catalogue does not rate the device. Chunks are written in full stripes
-    (:class:`scenarios.tier_spec.Layout`); rebuilds and neighbours wear nothing out. Days are calendar days:
-    *utilisation* is the share of them in which the cluster does what the run does.
+    ``write_bytes_per_day``; for drives also ``drive_bytes_per_day``, which are those with copies and parity and what
+    neighbours write, ``write_amplification``, ``flash_bytes_per_day`` and of it ``neighbour_flash_bytes_per_day`` where
+    there are any, ``dwpd`` against ``rated_dwpd``, and ``wear_out_years``: None where nothing is written or the
+    catalogue does not rate the device. Chunks are written in full stripes (:class:`scenarios.tier_spec.Layout`);
+    rebuilds wear nothing out. Days are calendar days: *utilisation* is the share of them in which the cluster does what
+    the run does; *others_bytes_per_s* (:func:`neighbour_bytes_per_s`) go on all day.
     """
     rate = figures["write_bytes"] / window_s * utilisation if window_s > 0.0 else 0.0
     found: dict[str, float | None] = {"write_bytes_per_day": rate * SECONDS_PER_DAY}
@@ -32,7 +40,7 @@ def wear_of(
     capacity = capacity_of(part, assembly)
     amplification = 1.0 if device.write_amplification is None else device.write_amplification
     rated = 1.0 if device.rated_write_amplification is None else device.rated_write_amplification
-    on_drives = rate * part.layout.overhead
+    on_drives = rate * part.layout.overhead + (others_bytes_per_s or 0.0)
     until_s = wear_out_s(
         on_drives / places,
         endurance_bytes=endurance,
@@ -43,10 +51,37 @@ def wear_of(
         "drive_bytes_per_day": on_drives * SECONDS_PER_DAY,
         "write_amplification": amplification,
         "flash_bytes_per_day": on_drives * amplification * SECONDS_PER_DAY,
+        **(
+            {}
+            if others_bytes_per_s is None
+            else {"neighbour_flash_bytes_per_day": others_bytes_per_s * amplification * SECONDS_PER_DAY}
+        ),
         "dwpd": on_drives * SECONDS_PER_DAY / (places * capacity),
         "rated_dwpd": device.rated_dwpd,
         "wear_out_years": None if until_s is None else until_s / SECONDS_PER_YEAR,
     }
+
+
+def neighbour_bytes_per_s(
+    tier: str, neighbours: Mapping[str, Neighbour], figures: Mapping[str, Mapping[str, Any]], *, places: int
+) -> float | None:
+    """Return what neighbours write to the drives of a tier, over all its places [B/s]; None where none lasts.
+
+    A steady one goes on as it did on average over the measured time, with the pauses that its beginning, end and phase
+    make in that, whether the cluster works or not. Bursts that come ``every`` so often are written that often, at each
+    place, whatever of them the measured time saw or the drives could take. A single burst is no rate, and left out.
+    Bytes reach the drives as they are: copies and parity are the tiers' own (``Paths.outside_hops``). Those over a
+    ``link`` are written nowhere. *figures* are what the summary says of each neighbour.
+    """
+    found = []
+    for name, spec in neighbours.items():
+        if spec.tier != tier or spec.direction != "write":
+            continue
+        if spec.bursts is None:
+            found.append(float(figures[name]["mean_bytes_per_s"] or 0.0))
+        elif spec.bursts.every is not None:
+            found.append(places * spec.bursts.size_bytes(spec.rate) / spec.bursts.every)
+    return sum(found) if found else None
 
 
 def _endurance_bytes(part: Part, assembly: Assembly) -> float | None:

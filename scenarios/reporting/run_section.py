@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from scenarios.comparison.metrics import metric_text
-from scenarios.economics.economics_texts import TIER_HEADER, cost_pairs, economics_warnings, tier_rows
+from scenarios.economics.economics_texts import cost_pairs, economics_warnings, tier_table
 from scenarios.event_rows import HEADER, event_rows
 from scenarios.figure_texts import number, rate, seconds, share, size
 from scenarios.reporting.assumptions import assumption_chapters, warnings_text
@@ -202,10 +202,10 @@ def _economics(summary: Mapping[str, Any]) -> Iterator[Chapter]:
         return
     found = summary["economics"]
     costs = [[name.replace("  ", "- "), text] for name, text in cost_pairs(found)]
-    tiers = tier_rows(found)
+    header, tiers = tier_table(found)
     blocks = [
         Table(caption="What it costs and draws", header=["figure", "value"], rows=costs),
-        Table(caption="What each tier spares and wears", header=TIER_HEADER, rows=tiers, numbers_from=1),
+        Table(caption="What each tier spares and wears", header=header, rows=tiers, numbers_from=1),
     ]
     yield economics_chapter(blocks, economics_warnings(found))
 

@@ -45,19 +45,17 @@ def neighbours_of(
 
 
 def _demand(spec: Neighbour, phases: Sequence[str]) -> running.Demand:
-    rate = inf if spec.rate is None else spec.rate
     return running.Demand(
-        rate_bytes_per_s=rate,
+        rate_bytes_per_s=inf if spec.rate is None else spec.rate,
         limit=1.0 if spec.limit is None else spec.limit,
         share=spec.weight * spec.senders,
         reserved=0.0 if spec.reserved is None else spec.reserved,
-        bursts=None if spec.bursts is None else _bursts(spec.bursts, rate),
+        bursts=None if spec.bursts is None else _bursts(spec.bursts, spec.rate),
         start_s=spec.start,
         stop_s=inf if spec.stop is None else spec.stop,
         phase=None if spec.phase is None else phases.index(spec.phase),
     )
 
 
-def _bursts(spec: Bursts, rate_bytes_per_s: float) -> running.Bursts:
-    n_bytes = rate_bytes_per_s * spec.lasts if spec.lasts is not None else float(spec.bytes or 0)
-    return running.Bursts(n_bytes, inf if spec.every is None else spec.every)
+def _bursts(spec: Bursts, rate_bytes_per_s: float | None) -> running.Bursts:
+    return running.Bursts(spec.size_bytes(rate_bytes_per_s), inf if spec.every is None else spec.every)
