@@ -15,9 +15,11 @@ class Accelerator:
 
     `peak_flops_per_s` and `compute_efficiency` are by arithmetic dtype (bf16, fp8, fp4), dense.
     `collective_efficiency` is all-reduce bus bandwidth / `scale_up_bytes_per_s` and may exceed 1 where the switch
-    reduces. `step_fixed_s` is spent once an engine step, `layer_fixed_s` once a layer, `collective_latency_s` once a
+    reduces. `step_fixed_s` is spent once an engine step, `layer_fixed_s` once a layer (where `kernel_fixed_s` is known,
+    that once a kernel instead: layers have 10 to 20, see `models.llm.Llm.kernels`), `collective_latency_s` once a
     collective. Grouped kernels of routed experts reach `expert_compute_factor` and `expert_hbm_factor` of the other
-    kernels' efficiencies, attention over the KV cache `kv_hbm_factor` of it; `routing_skew` is how unevenly experts are
+    kernels' efficiencies, and read no more than `unpacking_bytes_per_s` of 4-bit weights that they have to widen to 16
+    bits (None: as much as HBM gives); attention over the KV cache reaches `kv_hbm_factor` of it; `routing_skew` is how unevenly experts are
     chosen (see `models.roofline.ExpertShare`). Attention over prompts reaches `attention_efficiency` of the bf16 peak;
     None: as much as products of matrices. `moe_layer_fixed_s` is spent once a mixture-of-experts layer (routing,
     permuting, grouped launches), `sequence_fixed_s` once a sequence of a step (sampling, scheduling).
@@ -45,6 +47,8 @@ class Accelerator:
     routing_skew: float = 0.0
     attention_efficiency: float | None = None
     kv_hbm_factor: float = 1.0
+    unpacking_bytes_per_s: float | None = None
+    kernel_fixed_s: float | None = None
     moe_layer_fixed_s: float = 0.0
     sequence_fixed_s: float = 0.0
     activation_passes: float = 0.0
@@ -121,6 +125,8 @@ def accelerator_from_entry(entry: Entry) -> Accelerator:
         routing_skew=entry.optional_si("routing_skew") or 0.0,
         attention_efficiency=_positive(entry, "attention_efficiency"),
         kv_hbm_factor=_factor(entry, "kv_hbm_factor"),
+        unpacking_bytes_per_s=_positive(entry, "unpacking_bandwidth"),
+        kernel_fixed_s=_positive(entry, "kernel_fixed"),
         moe_layer_fixed_s=entry.optional_si("moe_layer_fixed") or 0.0,
         sequence_fixed_s=entry.optional_si("sequence_fixed") or 0.0,
         activation_passes=entry.optional_si("activation_passes") or 0.0,

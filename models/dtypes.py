@@ -20,6 +20,7 @@ WEIGHT_BYTES: Final[Mapping[str, float]] = MappingProxyType(
         "int4": 0.5 + 2.0 / 32,
     }
 )
+FOUR_BIT: Final = frozenset({"mxfp4", "nvfp4", "int4"})
 KV_BYTES: Final[Mapping[str, int]] = MappingProxyType({"bf16": 2, "fp16": 2, "fp8": 1})
 # How a tier may hold KV. fp8: one byte an element, scales are one a tensor or head (vLLM, docs/features/quantization/
 # quantized_kvcache.md: half of bf16). int4: four bits, and a 16-bit scale and zero point for each 32 elements (KIVI,

@@ -64,12 +64,13 @@ KINDS: Final[Mapping[str, KindSchema]] = MappingProxyType(
             },
             optional={
                 **_all("flops_per_s", "fp8_peak fp4_peak"),
+                **_all("bytes_per_s", "unpacking_bandwidth"),
                 **_all(
                     "number",
                     "fp8_efficiency fp4_efficiency attention_efficiency expert_compute_factor expert_hbm_factor "
                     "kv_hbm_factor routing_skew activation_passes",
                 ),
-                **_all("seconds", "moe_layer_fixed sequence_fixed prompt_layer_fixed"),
+                **_all("seconds", "kernel_fixed moe_layer_fixed sequence_fixed prompt_layer_fixed"),
                 **_all("watts", "tdp host_power"),
                 **_all("usd", "price host_price"),
             },

@@ -200,6 +200,25 @@ class Llm:
     def _kv_elements_per_layer(self) -> int:
         return self.kv_lora_rank + self.rope_dim if self.is_mla else 2 * self.kv_heads * self.head_dim
 
+    # Kernels ---------------------------------------------------------------------------------------------------------
+
+    def kernels(self, *, quantises: bool) -> int:
+        """Return how many kernels the layers launch in a step, without those of routing and of collectives.
+
+        As vLLM's model code launches them where nothing is fused beyond its own fused operators (``llama.py``,
+        ``deepseek_v2.py`` with ``mla.py``, ``qwen3_next.py``). Every layer: two norms with their residual sums, two
+        products and an activation function. GQA: product, rotation, cache write, attention, product. MLA: product, two
+        norms, product, rotation, cache write, absorption, attention, expansion, product. Linear attention: two
+        products, convolution, gating, recurrence, gated norm, product. With *quantises*, one more before each
+        product's input: activations are quantised to what the weights are multiplied in.
+        """
+        attention, inputs = (10, 3) if self.is_mla else (5, 2)
+        linear, linear_inputs = 7, 2
+        mlp, mlp_inputs = 5, 2
+        if quantises:
+            attention, linear, mlp = attention + inputs, linear + linear_inputs, mlp + mlp_inputs
+        return self.layers * mlp + (self.full_layers + self.windowed_layers) * attention + self.linear_layers * linear
+
     # FLOPs -----------------------------------------------------------------------------------------------------------
 
     def dense_flops_per_token(self) -> float:

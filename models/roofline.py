@@ -9,12 +9,13 @@ from statistics import NormalDist
 from typing import Final
 
 from models.accelerator import Accelerator
-from models.dtypes import COMPUTE_DTYPE
+from models.dtypes import COMPUTE_DTYPE, FOUR_BIT
 from models.errors import CatalogueError
 from models.llm import Llm, touched_fraction
 
 # Activations travel between GPUs in 16 bits in every engine of today (vLLM, SGLang, TensorRT-LLM).
 _ACTIVATION_BYTES = 2
+_UNQUANTISED: Final = "bf16"
 _REDUCES_PER_LAYER = 2  # after attention and after the MLP (Megatron-LM, section 3)
 _DISPATCH_AND_COMBINE = 2
 
@@ -187,7 +188,7 @@ def step_cost(
     latency_s, s_per_token = _collectives(llm, accelerator, tensor_parallel, pipeline_parallel, spread=spread)
     return StepCost(
         fixed_s=accelerator.step_fixed_s
-        + llm.layers * accelerator.layer_fixed_s
+        + _layers_fixed_s(llm, accelerator, weight_dtype)
         + llm.moe_layers * accelerator.moe_layer_fixed_s,
         collective_latency_s=latency_s,
         collective_s_per_token=s_per_token,
@@ -198,7 +199,7 @@ def step_cost(
         memory_s_per_window_token=windowed_bytes * kv_s_per_byte,
         dense_weights_s=llm.dense_read_bytes(weight_dtype) / (tensor_parallel * hbm_bytes_per_s),
         expert_weights_s=llm.expert_weight_bytes(weight_dtype)
-        / (tensor_parallel * hbm_bytes_per_s * accelerator.expert_hbm_factor),
+        / (tensor_parallel * _expert_bytes_per_s(llm, accelerator, weight_dtype)),
         expert_share=ExpertShare(
             experts=llm.experts,
             experts_per_token=llm.experts_per_token,
@@ -216,6 +217,22 @@ def step_cost(
         if accelerator.prompt_layer_fixed_s
         else 0.0,
     )
+
+
+def _expert_bytes_per_s(llm: Llm, accelerator: Accelerator, weight_dtype: str | None) -> float:
+    """Return how fast one GPU reads the weights of routed experts [B/s]."""
+    read_bytes_per_s = accelerator.delivered_hbm_bytes_per_s * accelerator.expert_hbm_factor
+    stored = llm.expert_dtype(weight_dtype)
+    widens = stored in FOUR_BIT and accelerator.arithmetic_dtype(COMPUTE_DTYPE[stored]) == _UNQUANTISED
+    limit = accelerator.unpacking_bytes_per_s if widens else None
+    return read_bytes_per_s if limit is None else min(read_bytes_per_s, limit)
+
+
+def _layers_fixed_s(llm: Llm, accelerator: Accelerator, weight_dtype: str | None) -> float:
+    if accelerator.kernel_fixed_s is None:
+        return llm.layers * accelerator.layer_fixed_s
+    quantises = accelerator.arithmetic_dtype(COMPUTE_DTYPE[llm.block_dtype(weight_dtype)]) != _UNQUANTISED
+    return llm.kernels(quantises=quantises) * accelerator.kernel_fixed_s
 
 
 def _collectives(

@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from scipy.optimize import least_squares
 
 from calibration.silicon.efficiencies import NAMES, PARAMETERS, Efficiencies
-from calibration.silicon.loop import Task, simulate_rows
+from calibration.silicon.loop import REQUESTS_A_CLIENT, Task, simulate_rows
 from calibration.silicon.rows import Row
 from scenarios.runner import run_tasks
 
@@ -41,6 +41,8 @@ _STEP: Final = 0.1
 _TRUST: Final = 0.6
 _SHRINK: Final = 0.4
 _TRIES: Final = 3
+_REQUESTS_FOR_SLOPES: Final = 3
+"""A client's requests where only slopes are asked for, which hardly change with more; errors are those of whole runs."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,11 +87,21 @@ def thinned(rows: Sequence[Row], most: int) -> list[Row]:
     return chosen
 
 
-def predict(rows: Sequence[Row], points: Sequence[Efficiencies], *, jobs: int | None = None) -> Array:
+def predict(
+    rows: Sequence[Row],
+    points: Sequence[Efficiencies],
+    *,
+    requests_a_client: int = REQUESTS_A_CLIENT,
+    jobs: int | None = None,
+) -> Array:
     """Return TTFT and TPOT [s] of every row at every point, as an array of points x rows x 2."""
     order = sorted(range(len(rows)), key=lambda place: rows[place].accelerator)
     chunks = [order[at : at + _ROWS_A_TASK] for at in range(0, len(order), _ROWS_A_TASK)]
-    tasks = [Task(rows=tuple(rows[place] for place in chunk), values=values) for values in points for chunk in chunks]
+    tasks = [
+        Task(rows=tuple(rows[place] for place in chunk), values=values, requests_a_client=requests_a_client)
+        for values in points
+        for chunk in chunks
+    ]
     found = np.full((len(points), len(rows), 2), np.nan)
     for index, outcome in run_tasks(simulate_rows, tasks, jobs=jobs):
         if outcome.error is not None:
@@ -117,17 +129,19 @@ class _Problem:
         self.low = np.concatenate([np.log([p.low for p in PARAMETERS]), np.full(factors, -_WIDEST)])
         self.high = np.concatenate([np.log([p.high for p in PARAMETERS]), np.full(factors, _WIDEST)])
 
-    def errors(self, points: Sequence[Array]) -> Array:
+    def errors(self, points: Sequence[Array], requests_a_client: int = REQUESTS_A_CLIENT) -> Array:
         """Return the log errors of all rows at all points, 0 where a row cannot run."""
         values = [_values(point) for point in points]
-        errors: Array = np.nan_to_num(np.log(predict(self.rows, values, jobs=self.jobs)) - self.measured)
+        times_s = predict(self.rows, values, requests_a_client=requests_a_client, jobs=self.jobs)
+        errors: Array = np.nan_to_num(np.log(times_s) - self.measured)
         factors = np.array([point[len(NAMES) :] for point in points])
         return errors + np.tensordot(factors, self.factor_slopes, 1)
 
-    def slopes(self, point: Array, errors: Array) -> Array:
+    def slopes(self, point: Array) -> Array:
         """Return the change of the errors with each coordinate of the point."""
-        moved = self.errors([point + _STEP * unit for unit in np.eye(len(point))[: len(NAMES)]])
-        return np.concatenate([(moved - errors) / _STEP, self.factor_slopes])
+        points = [point, *(point + _STEP * unit for unit in np.eye(len(point))[: len(NAMES)])]
+        here, *moved = self.errors(points, _REQUESTS_FOR_SLOPES)
+        return np.concatenate([(np.array(moved) - here) / _STEP, self.factor_slopes])
 
     def residuals(self, errors: Array, point: Array) -> Array:
         """Return what is squared and added up: errors under the loss, and distances from the prior."""
@@ -164,7 +178,7 @@ def fit(rows: Sequence[Row], *, jobs: int | None = None, log: Log | None = None)
     slopes = np.zeros((len(point), *errors.shape))
     for number, scale in enumerate(_SCALES, start=1):
         problem.scale, trust = scale, _TRUST
-        slopes = problem.slopes(point, errors)
+        slopes = problem.slopes(point)
         before = cost = problem.cost(errors, point)
         for _ in range(_TRIES):
             step = problem.best_step(errors, slopes, point, trust)

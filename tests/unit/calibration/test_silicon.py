@@ -10,12 +10,13 @@ import pytest
 from calibration.silicon import command
 from calibration.silicon.efficiencies import NAMES, PARAMETERS, priors, write_entry
 from calibration.silicon.fitting import fit, predict, thinned
-from calibration.silicon.loop import scenario_of
+from calibration.silicon.loop import loop_times, scenario_of
 from calibration.silicon.rows import Row, read_rows
 from calibration.silicon.serving import Load, Server, server_of
 from calibration.silicon.splits import errors_of
 from models.accelerator import load_accelerator
 from models.errors import InputError
+from scenarios.build import simulate
 from scenarios.cli import main
 from scenarios.commands import discovery
 
@@ -120,11 +121,11 @@ def test_a_missing_column_is_named(tmp_path: Path) -> None:
 
 def test_a_fitted_entry_differs_from_the_shipped_one_in_what_was_fitted_only(tmp_path: Path) -> None:
     path = tmp_path / "fitted.yaml"
-    write_entry(path, "b200-sxm", {**priors(), "hbm_efficiency": 0.71, "layer_fixed": 9.5, "routing_skew": 1.25})
+    write_entry(path, "b200-sxm", {**priors(), "hbm_efficiency": 0.71, "kernel_fixed": 0.95, "routing_skew": 1.25})
     fitted, shipped = load_accelerator(str(path)), load_accelerator("b200-sxm")
     # A share of what copies reach: 0.865 of peak on a B200.
     assert fitted.hbm_efficiency == pytest.approx(0.71 * shipped.hbm_efficiency)
-    assert fitted.layer_fixed_s == pytest.approx(9.5e-6)
+    assert fitted.kernel_fixed_s == pytest.approx(0.95e-6)
     assert fitted.routing_skew == 1.25
     assert fitted.peak_flops_per_s == shipped.peak_flops_per_s
     assert fitted.hbm_bytes_per_s == shipped.hbm_bytes_per_s
@@ -137,6 +138,21 @@ def test_lengths_keep_their_mean_where_only_they_are_spread() -> None:
     assert alike is not None
     assert 0.5 * (1 + spread.shortest) * spread.prompt_tokens == pytest.approx(1024, rel=1e-3)
     assert (alike.shortest, alike.prompt_tokens) == (1.0, 1024)
+
+
+def test_the_whole_run_is_simulated_and_a_warm_client_does_not_count_its_first_requests() -> None:
+    loops = {}
+    for client in ("inferencex", "nvidia"):
+        one = row(client=client, concurrency=8, output_tokens=16)
+        scenario = scenario_of(one, "h100-sxm", priors())
+        assert scenario.workload.closed_loop is not None
+        assert scenario.workload.closed_loop.requests == 80
+        requests = simulate(scenario).table("requests")
+        ttft_s = requests["ttft_s"][np.argsort(requests["arrived_at_s"], kind="stable")]
+        loops[client] = loop_times(scenario, one)[0], ttft_s.mean(), ttft_s[8:].mean()
+    assert loops["inferencex"][0] == pytest.approx(loops["inferencex"][1])
+    assert loops["nvidia"][0] == pytest.approx(loops["nvidia"][2])
+    assert loops["nvidia"][1] != pytest.approx(loops["nvidia"][2], rel=1e-3)
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -82,3 +82,53 @@ def test_a_step_with_a_prompt_takes_as_long_as_its_launches() -> None:
     assert cost.step_s(tokens=1, sequences=1, prompts=0, **small) < floor_s
     large_s = cost.step_s(tokens=100_000, sequences=1, prompts=1, **small)
     assert large_s == cost.step_s(tokens=100_000, sequences=1, prompts=0, **small) > floor_s
+
+
+@pytest.mark.parametrize(
+    ("name", "plain", "quantising"),
+    [
+        # 5 of the MLP and the norms, 5 of attention; 4 inputs of products quantised
+        ("llama-3.1-8b", 32 * 10, 32 * 14),
+        # 10 of latent attention, whose three inputs of products and two of the MLP are quantised
+        ("deepseek-v3", 61 * 15, 61 * 20),
+        # 15 layers of full attention, 45 of a gated delta net
+        ("qwen3.5-397b-a17b", 15 * 10 + 45 * 12, 15 * 14 + 45 * 16),
+    ],
+)
+def test_kernels_are_counted_by_hand(name: str, plain: int, quantising: int) -> None:
+    llm = load_llm(name)
+    assert llm.kernels(quantises=False) == plain
+    assert llm.kernels(quantises=True) == quantising
+
+
+def test_a_kernels_fixed_time_stands_in_for_a_layers_where_it_is_known() -> None:
+    llm, plain = load_llm("llama-3.1-8b"), load_accelerator("h100-sxm")
+    known = replace(plain, kernel_fixed_s=2e-6)
+    dtypes = ("bf16", "fp8", "int4")
+    by_layer, by_kernel = (
+        [step_cost(llm, gpu, tensor_parallel=1, weight_dtype=dtype).fixed_s for dtype in dtypes]
+        for gpu in (plain, known)
+    )
+    assert by_layer == pytest.approx([plain.step_fixed_s + 32 * plain.layer_fixed_s] * 3)
+    # What is stored in int4 is multiplied in 16 bits: nothing is quantised in the step.
+    assert by_kernel == pytest.approx([plain.step_fixed_s + kernels * 2e-6 for kernels in (320, 448, 320)])
+
+
+@pytest.mark.parametrize(
+    ("name", "gpu", "widened"),
+    [
+        ("kimi-k2.5", "b200-sxm", True),  # int4, which no GPU multiplies
+        ("gpt-oss-120b", "h100-sxm", True),  # mxfp4 on a part without FP4
+        ("gpt-oss-120b", "b200-sxm", False),
+        ("deepseek-v3", "h200-sxm", False),  # fp8
+    ],
+)
+def test_four_bit_experts_are_read_no_faster_than_they_are_widened(name: str, gpu: str, widened: bool) -> None:
+    llm, part = load_llm(name), replace(load_accelerator(gpu), expert_hbm_factor=1.0)
+    costs = [step_cost(llm, replace(part, unpacking_bytes_per_s=rate), tensor_parallel=8) for rate in (None, 1e12)]
+    free_s, limited_s = (cost.expert_weights_s for cost in costs)
+    assert free_s == pytest.approx(llm.expert_weight_bytes() / (8 * part.delivered_hbm_bytes_per_s))
+    assert limited_s == pytest.approx(llm.expert_weight_bytes() / 8e12 if widened else free_s)
+    assert costs[0].dense_weights_s == costs[1].dense_weights_s
+    # What HBM gives is no more for being widened quickly.
+    assert step_cost(llm, replace(part, unpacking_bytes_per_s=1e15), tensor_parallel=8).expert_weights_s == free_s
