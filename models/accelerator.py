@@ -18,15 +18,15 @@ class Accelerator:
     reduces. `step_fixed_s` is spent once an engine step, `layer_fixed_s` once a layer (where `kernel_fixed_s` is known,
     that once a kernel instead: layers have 10 to 20, see `models.llm.Llm.kernels`), `collective_latency_s` once a
     collective. Grouped kernels of routed experts reach `expert_compute_factor` and `expert_hbm_factor` of the other
-    kernels' efficiencies, and read no more than `unpacking_bytes_per_s` of 4-bit weights that they have to widen to 16
-    bits (None: as much as HBM gives); attention over the KV cache reaches `kv_hbm_factor` of it; `routing_skew` is how unevenly experts are
-    chosen (see `models.roofline.ExpertShare`). Attention over prompts reaches `attention_efficiency` of the bf16 peak;
-    None: as much as products of matrices. `moe_layer_fixed_s` is spent once a mixture-of-experts layer (routing,
-    permuting, grouped launches), `sequence_fixed_s` once a sequence of a step (sampling, scheduling).
-    `activation_passes` counts how often a layer reads or writes a token's hidden vector in HBM, on every rank. A step
-    that computes prompts runs outside CUDA graphs and takes at least `prompt_layer_fixed_s` a layer, however little it
-    computes. `host_power_w` and `host_price_usd` are the rest of a server, for each of its GPUs. Sources stand in the
-    catalogue entry.
+    kernels' efficiencies, and read no more than `unpacking_bytes_per_s` of 4-bit weights that they have to widen to
+    16 bits (None: as much as HBM gives); attention over the KV cache reaches `kv_hbm_factor` of it; `routing_skew` is
+    how unevenly experts are chosen (see `models.roofline.ExpertShare`). Attention over prompts reaches
+    `attention_efficiency` of the bf16 peak; None: as much as products of matrices. `moe_layer_fixed_s` is spent once
+    a mixture-of-experts layer (routing, permuting, grouped launches), `sequence_fixed_s` once a sequence of a step
+    (sampling, scheduling). `activation_passes` counts how often a layer reads or writes a token's hidden vector in
+    HBM, on every rank. A step that computes prompts runs outside CUDA graphs and takes at least
+    `prompt_layer_fixed_s` a layer, however little it computes. `host_power_w` and `host_price_usd` are the rest of a
+    server, for each of its GPUs. Sources stand in the catalogue entry.
     """
 
     name: str

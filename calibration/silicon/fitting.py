@@ -42,7 +42,7 @@ _TRUST: Final = 0.6
 _SHRINK: Final = 0.4
 _TRIES: Final = 3
 _REQUESTS_FOR_SLOPES: Final = 3
-"""A client's requests where only slopes are asked for, which hardly change with more; errors are those of whole runs."""
+"""Of a client where only slopes are asked for, which hardly change with more; errors are those of whole runs."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

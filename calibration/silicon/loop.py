@@ -1,9 +1,9 @@
 """TTFT and TPOT of a measurement's closed loop, from the simulator itself.
 
 The load is InferenceMAX's client: ten requests a client, the first of all clients at once, prompts and answers drawn
-evenly from 80 to 100 % of their nominal length. Source: InferenceMAX README, "Benchmark Client Configuration". All of it
-is simulated: the burst's requests come back together for rounds, and where only two are simulated, steps at 128 clients
-are up to a third shorter, and first tokens later, than in ten.
+evenly from 80 to 100 % of their nominal length. Source: InferenceMAX README, "Benchmark Client Configuration". All of
+it is simulated: the burst's requests come back together for rounds, and where only two are simulated, steps at 128
+clients are up to a third shorter, and first tokens later, than in ten.
 
 Runs of NVIDIA's client have one length for all. Real answers drift apart all the same, while simulated ones would march
 in step, so lengths are spread there too, about the same mean; the client warms up, so that the burst does not count.
