@@ -97,6 +97,12 @@ class Entry(_Strict):
         return self.traits.get(trait) == "yes"
 
     @property
+    def used_figures(self) -> dict[str, Figure]:
+        """The figures without those that others of the entry supersede."""
+        superseded = KINDS[self.kind].superseded
+        return {name: figure for name, figure in self.figures.items() if superseded.get(name) not in self.figures}
+
+    @property
     def caveats(self) -> tuple[str, ...]:
         """Figures that time depends on and nobody has measured or published for this very part.
 
@@ -112,7 +118,7 @@ class Entry(_Strict):
     def _unsure(self, *, economic: bool) -> tuple[str, ...]:
         return tuple(
             f"{name} ({_standing(figure)})"
-            for name, figure in self.figures.items()
+            for name, figure in self.used_figures.items()
             if (name in KINDS[self.kind].economic) is economic
             and (figure.status in {"announced", "assumed"} or figure.unverified)
         )

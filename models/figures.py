@@ -10,7 +10,7 @@ class KindSchema(NamedTuple):
 
     `required` and `optional` map figure names to dimensions of `models.units`; `traits` maps names to allowed words
     (empty: any); `curves` lists the names of tables. `economic` names the figures that no time depends on: prices,
-    power and wear.
+    power and wear. `superseded` names figures that are not used where an entry has the other one too.
     """
 
     plural: str
@@ -19,6 +19,7 @@ class KindSchema(NamedTuple):
     traits: Mapping[str, tuple[str, ...]]
     curves: tuple[str, ...] = ()
     economic: frozenset[str] = frozenset()
+    superseded: Mapping[str, str] = MappingProxyType({})
 
     @property
     def dimensions(self) -> dict[str, str]:
@@ -77,6 +78,7 @@ KINDS: Final[Mapping[str, KindSchema]] = MappingProxyType(
             traits={},
             # host_*: the rest of a server, for each of its accelerators.
             economic=frozenset({"tdp", "price", "host_power", "host_price"}),
+            superseded=MappingProxyType({"layer_fixed": "kernel_fixed"}),
         ),
         "storage": KindSchema(
             plural="storage",

@@ -50,7 +50,7 @@ def _figures(resolved: Sequence[Mapping[str, Any]]) -> Iterator[Block]:
     fits = list(dict.fromkeys(scenario.parameters for scenario in scenarios if scenario.parameters is not None))
     llms = [line for name in dict.fromkeys(scenario.llm for scenario in scenarios) for line in _llm(name)]
     yield Text(paragraphs=[_counts(entries), *(f"Parameters are those of {name}." for name in fits), *llms])
-    rows = [_row(entry, name, figure) for entry in entries for name, figure in entry.figures.items()]
+    rows = [_row(entry, name, figure) for entry in entries for name, figure in entry.used_figures.items()]
     rows += [
         [entry.name, f"curve {name}", f"{len(curve.x_bytes)} points", curve.status, _spread(curve.spread), curve.source]
         for entry in entries
@@ -74,8 +74,8 @@ def _distinct(entries: Iterable[Entry]) -> list[Entry]:
 
 
 def _counts(entries: Sequence[Entry]) -> str:
-    count = Counter(figure.status for entry in entries for figure in entry.figures.values())
-    unverified = sum(figure.unverified for entry in entries for figure in entry.figures.values())
+    count = Counter(figure.status for entry in entries for figure in entry.used_figures.values())
+    unverified = sum(figure.unverified for entry in entries for figure in entry.used_figures.values())
     by_status = listed([f"{count[status]} {status}" for status in _WEAKEST_FIRST if count[status]])
     parts = listed([f"{entry.title} ({entry.name})" for entry in entries])
     text = f"The parts are {parts}. Of their {count.total()} figures {by_status}"

@@ -234,7 +234,7 @@ def _of_entry(scenario: Scenario, entry: Entry, fitted: Mapping[str, Uncertain])
     """Yield the figures of an entry that time depends on, or money if it is asked for, without those of the fit."""
     own = scenario.figures.get(entry.name, {})
     held = {_PEAK_OF.get(key.rpartition(".")[2]) for key in fitted if key.startswith(f"figures.{entry.name}.")}
-    for name, figure in entry.figures.items():
+    for name, figure in entry.used_figures.items():
         key = f"figures.{entry.name}.{name}"
         dimension = KINDS[entry.kind].dimensions[name]
         moves_time = dimension in _RATES_AND_TIMES or (dimension == "number" and name not in _COUNTS)

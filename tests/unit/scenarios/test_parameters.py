@@ -15,6 +15,8 @@ from scenarios.build import simulate
 from scenarios.loader import load_scenario
 from scenarios.parameters import fitted_names, read_parameters
 from scenarios.topology.parts import parts_of
+from scenarios.uncertainty.fit import read_fit
+from scenarios.uncertainty.sources import sources_of
 
 FITTED = """\
 name: mine
@@ -136,3 +138,14 @@ def test_what_ships_says_where_it_comes_from() -> None:
         else:
             assert document["rows"]
             assert document["covariance"]["order"] == list(document["parameters"])
+
+
+def test_a_figure_that_another_supersedes_is_neither_rested_on_nor_drawn() -> None:
+    plain = load_scenario("quickstart")
+    fitted = load_scenario("quickstart", overrides=["parameters=fitted/vllm-hopper"])
+    for scenario, used in ((plain, True), (fitted, False)):
+        gpu = load_accelerator("h100-sxm", scenario.changes())
+        assert any(caveat.startswith("layer_fixed ") for caveat in gpu.caveats) is used
+        fit = None if scenario.parameters is None else read_fit(scenario.parameters)
+        drawn = {number.key for number in sources_of(scenario, fit).uncertain}
+        assert ("figures.h100-sxm.layer_fixed" in drawn, "figures.h100-sxm.kernel_fixed" in drawn) == (used, not used)
