@@ -124,8 +124,10 @@ class Sources:
             if section != "figures":
                 sections[section][path[0]] = value
                 continue
+            # A rule's spread is nobody's statement on the figure, so a run does not tell it as one.
+            stated = None if number.origin == "rule" else number.spread
             drawn = FigureChange(
-                value=f"{value!r} {number.unit}".strip(), source="drawn", status=number.status, spread=number.spread
+                value=f"{value!r} {number.unit}".strip(), source="drawn", status=number.status, spread=stated
             )
             figures.setdefault(path[0], {})[path[1]] = drawn
         return scenario.model_copy(

@@ -61,10 +61,6 @@ def test_the_best_guess_is_the_run_itself(storm) -> None:
     sources = sources_of(scenario, read_fit(scenario.parameters))
     again = simulate(sources.apply(scenario, np.zeros(len(sources.uncertain)))).summary_values
     mine = simulate(scenario).summary_values
-    # What is drawn says its spread, be it the rule's, in the warning of what a run rests on.
-    assert [text.partition(" rests on ")[0] for text in again.pop("warnings")] == [
-        text.partition(" rests on ")[0] for text in mine.pop("warnings")
-    ]
     assert {**again, "engine": None} == {**mine, "engine": None}
 
 
