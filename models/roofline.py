@@ -15,7 +15,7 @@ from models.llm import Llm, touched_fraction
 
 # Activations travel between GPUs in 16 bits in every engine of today (vLLM, SGLang, TensorRT-LLM).
 _ACTIVATION_BYTES = 2
-_UNQUANTISED: Final = "bf16"
+_SIXTEEN_BITS: Final = "bf16"
 _REDUCES_PER_LAYER = 2  # after attention and after the MLP (Megatron-LM, section 3)
 _DISPATCH_AND_COMBINE = 2
 
@@ -223,15 +223,19 @@ def _expert_bytes_per_s(llm: Llm, accelerator: Accelerator, weight_dtype: str | 
     """Return how fast one GPU reads the weights of routed experts [B/s]."""
     read_bytes_per_s = accelerator.delivered_hbm_bytes_per_s * accelerator.expert_hbm_factor
     stored = llm.expert_dtype(weight_dtype)
-    widens = stored in FOUR_BIT and accelerator.arithmetic_dtype(COMPUTE_DTYPE[stored]) == _UNQUANTISED
+    widens = stored in FOUR_BIT and _multiplies_in_16_bits(accelerator, stored)
     limit = accelerator.unpacking_bytes_per_s if widens else None
     return read_bytes_per_s if limit is None else min(read_bytes_per_s, limit)
+
+
+def _multiplies_in_16_bits(accelerator: Accelerator, stored: str) -> bool:
+    return accelerator.arithmetic_dtype(COMPUTE_DTYPE[stored]) == _SIXTEEN_BITS
 
 
 def _layers_fixed_s(llm: Llm, accelerator: Accelerator, weight_dtype: str | None) -> float:
     if accelerator.kernel_fixed_s is None:
         return llm.layers * accelerator.layer_fixed_s
-    quantises = accelerator.arithmetic_dtype(COMPUTE_DTYPE[llm.block_dtype(weight_dtype)]) != _UNQUANTISED
+    quantises = not _multiplies_in_16_bits(accelerator, llm.block_dtype(weight_dtype))
     return llm.kernels(quantises=quantises) * accelerator.kernel_fixed_s
 
 

@@ -8,16 +8,16 @@ from models.accelerator import Accelerator
 from models.llm import Llm
 from models.roofline import kv_capacity_bytes
 from models.units import format_bytes
-from scenarios.schema import Scenario
+from scenarios.schema import Cluster, Scenario
 
 
 def kv_cache_bytes(scenario: Scenario, llm: Llm, accelerator: Accelerator, *, default_utilization: float) -> int:
     """Return the KV cache of one replica in HBM [B]; raises CatalogueError where the weights do not fit at all."""
-    stated = scenario.tiers["hbm"].capacity
-    if stated is None:
-        return _left_bytes(scenario, llm, accelerator, scenario.engine.gpu_memory_utilization or default_utilization)
-    _left_bytes(scenario, llm, accelerator, 1.0)
-    return int(stated)
+    stated, engine = scenario.tiers["hbm"].capacity, scenario.engine
+    # A stated capacity stands in for what the utilization leaves, but weights that do not fit at all cannot run.
+    utilization = 1.0 if stated is not None else engine.gpu_memory_utilization or default_utilization
+    left_bytes = _left_bytes(scenario.cluster, engine.weight_dtype, llm, accelerator, utilization)
+    return left_bytes if stated is None else int(stated)
 
 
 def beyond_room(scenario: Scenario, llm: Llm, accelerators: Sequence[Accelerator]) -> Iterator[str]:
@@ -30,19 +30,21 @@ def beyond_room(scenario: Scenario, llm: Llm, accelerators: Sequence[Accelerator
         return
     clusters = [cluster] if cluster.decode is None else [cluster, cluster.decoding()]
     for kind, accelerator in zip(clusters, accelerators, strict=True):
-        left_bytes = _left_bytes(scenario.model_copy(update={"cluster": kind}), llm, accelerator, 1.0)
+        left_bytes = _left_bytes(kind, scenario.engine.weight_dtype, llm, accelerator, 1.0)
         if stated > left_bytes:
             gpus = f"{kind.tensor_parallel * kind.pipeline_parallel} x {accelerator.name}"
             left = f"the weights of {llm.name} leave {format_bytes(left_bytes)} of a replica's HBM on {gpus}"
             yield f"tiers.hbm.capacity is {format_bytes(stated)}, but {left}"
 
 
-def _left_bytes(scenario: Scenario, llm: Llm, accelerator: Accelerator, utilization: float) -> int:
+def _left_bytes(
+    cluster: Cluster, weight_dtype: str | None, llm: Llm, accelerator: Accelerator, utilization: float
+) -> int:
     return kv_capacity_bytes(
         llm,
         accelerator,
-        tensor_parallel=scenario.cluster.tensor_parallel,
-        pipeline_parallel=scenario.cluster.pipeline_parallel,
+        tensor_parallel=cluster.tensor_parallel,
+        pipeline_parallel=cluster.pipeline_parallel,
         gpu_memory_utilization=utilization,
-        weight_dtype=scenario.engine.weight_dtype,
+        weight_dtype=weight_dtype,
     )

@@ -10,7 +10,7 @@ from scenarios.build import Assembly
 from scenarios.economics.bill import Item, accelerators, bill_of, capacity_of
 from scenarios.economics.savings import gpu_hours_saved
 from scenarios.economics.spec import Economics
-from scenarios.economics.wear import neighbour_bytes_per_s, wear_of
+from scenarios.economics.wear import wear_of
 from scenarios.schema import Scenario
 from scenarios.topology.parts import Part
 from sim.results.result import SimulationResult
@@ -64,22 +64,20 @@ def _tiers(
     scenario: Scenario, result: SimulationResult, assembly: Assembly, terms: Economics
 ) -> Iterator[tuple[str, dict[str, float | None]]]:
     """Yield what each tier spares and wears, fastest first."""
-    summary, pools = result.summary_values, assembly.topology.pools()
+    summary = result.summary_values
     saved = gpu_hours_saved(result, assembly, list(summary["tiers"]))
     parts = {part.name: part for part in assembly.topology.parts if not part.is_page_cache}
     for name, figures in summary["tiers"].items():
         found: dict[str, float | None] = {"gpu_hours_saved": saved[name]}
         if name in parts:
-            written = neighbour_bytes_per_s(
-                name, scenario.neighbours, summary.get("neighbours", {}), places=len(pools[name])
-            )
             found |= wear_of(
                 parts[name],
                 figures,
                 assembly,
                 window_s=float(result.measured["window_s"]),
                 utilisation=terms.utilisation,
-                others_bytes_per_s=written,
+                neighbours=scenario.neighbours,
+                traffic=summary.get("neighbours", {}),
             )
         yield name, found
 

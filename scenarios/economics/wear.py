@@ -19,7 +19,8 @@ def wear_of(
     *,
     window_s: float,
     utilisation: float,
-    others_bytes_per_s: float | None = None,
+    neighbours: Mapping[str, Neighbour],
+    traffic: Mapping[str, Mapping[str, Any]],
 ) -> dict[str, float | None]:
     """Return what a tier is written with, over all its places, at the rate of the measured time.
 
@@ -28,7 +29,8 @@ def wear_of(
     there are any, ``dwpd`` against ``rated_dwpd``, and ``wear_out_years``: None where nothing is written or the
     catalogue does not rate the device. Chunks are written in full stripes (:class:`scenarios.tier_spec.Layout`);
     rebuilds wear nothing out. Days are calendar days: *utilisation* is the share of them in which the cluster does what
-    the run does; *others_bytes_per_s* (:func:`neighbour_bytes_per_s`) go on all day.
+    the run does; what *neighbours* write goes on all day (:func:`neighbour_bytes_per_s`), *traffic* being what the
+    summary says of each.
     """
     rate = figures["write_bytes"] / window_s * utilisation if window_s > 0.0 else 0.0
     found: dict[str, float | None] = {"write_bytes_per_day": rate * SECONDS_PER_DAY}
@@ -40,7 +42,8 @@ def wear_of(
     capacity = capacity_of(part, assembly)
     amplification = 1.0 if device.write_amplification is None else device.write_amplification
     rated = 1.0 if device.rated_write_amplification is None else device.rated_write_amplification
-    on_drives = rate * part.layout.overhead + (others_bytes_per_s or 0.0)
+    others = neighbour_bytes_per_s(part.name, neighbours, traffic, places=places)
+    on_drives = rate * part.layout.overhead + (others or 0.0)
     until_s = wear_out_s(
         on_drives / places,
         endurance_bytes=endurance,
@@ -51,11 +54,7 @@ def wear_of(
         "drive_bytes_per_day": on_drives * SECONDS_PER_DAY,
         "write_amplification": amplification,
         "flash_bytes_per_day": on_drives * amplification * SECONDS_PER_DAY,
-        **(
-            {}
-            if others_bytes_per_s is None
-            else {"neighbour_flash_bytes_per_day": others_bytes_per_s * amplification * SECONDS_PER_DAY}
-        ),
+        **({} if others is None else {"neighbour_flash_bytes_per_day": others * amplification * SECONDS_PER_DAY}),
         "dwpd": on_drives * SECONDS_PER_DAY / (places * capacity),
         "rated_dwpd": device.rated_dwpd,
         "wear_out_years": None if until_s is None else until_s / SECONDS_PER_YEAR,
@@ -63,7 +62,7 @@ def wear_of(
 
 
 def neighbour_bytes_per_s(
-    tier: str, neighbours: Mapping[str, Neighbour], figures: Mapping[str, Mapping[str, Any]], *, places: int
+    tier: str, neighbours: Mapping[str, Neighbour], traffic: Mapping[str, Mapping[str, Any]], *, places: int
 ) -> float | None:
     """Return what neighbours write to the drives of a tier, over all its places [B/s]; None where none lasts.
 
@@ -71,14 +70,14 @@ def neighbour_bytes_per_s(
     make in that, whether the cluster works or not. Bursts that come ``every`` so often are written that often, at each
     place, whatever of them the measured time saw or the drives could take. A single burst is no rate, and left out.
     Bytes reach the drives as they are: copies and parity are the tiers' own (``Paths.outside_hops``). Those over a
-    ``link`` are written nowhere. *figures* are what the summary says of each neighbour.
+    ``link`` are written nowhere. *traffic* is what the summary says of each neighbour.
     """
     found = []
     for name, spec in neighbours.items():
         if spec.tier != tier or spec.direction != "write":
             continue
         if spec.bursts is None:
-            found.append(float(figures[name]["mean_bytes_per_s"] or 0.0))
+            found.append(float(traffic[name]["mean_bytes_per_s"] or 0.0))
         elif spec.bursts.every is not None:
             found.append(places * spec.bursts.size_bytes(spec.rate) / spec.bursts.every)
     return sum(found) if found else None
