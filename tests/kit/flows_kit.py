@@ -36,14 +36,19 @@ class Case:
     """By path: None for the tiers' own, for others' what is kept from them."""
 
 
+def some_links(draw: st.DrawFn, rates: st.SearchStrategy[float], *, most: int) -> list[Link]:
+    """Draw up to that many links, of *rates* in GB/s."""
+    return [
+        Link(f"l{i}", draw(rates) * GB, draw(rates) * GB, duplex=draw(st.booleans()))
+        for i in range(draw(st.integers(1, most)))
+    ]
+
+
 @st.composite
 def cases(draw: st.DrawFn, *, max_flows: int = 24, kept: Sequence[float | None] = (None,)) -> Case:
     # Few different rates, times and ceilings, so that ties and equal classes occur; odd ones, so that nothing is round.
     rates = st.sampled_from([1.0, 2.5, 10.0]) | st.floats(0.5, 50.0)
-    links = [
-        Link(f"l{i}", draw(rates) * GB, draw(rates) * GB, duplex=draw(st.booleans()))
-        for i in range(draw(st.integers(1, 5)))
-    ]
+    links = some_links(draw, rates, most=5)
     hops = st.builds(
         Hop,
         link=st.sampled_from([link.name for link in links]),

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from math import inf
 
 import pytest
+from flows_kit import GB, some_links
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -23,7 +24,6 @@ from sim.recording import LinkMeter
 from sim.transfers.chunkwise import ChunkNetwork
 from sim.transfers.flows import READ, WRITE, FlowNetwork, Hop, Link
 
-GB = 1e9
 MB = 1e6
 
 
@@ -64,11 +64,7 @@ class Case:
 @st.composite
 def networks(draw: st.DrawFn) -> tuple[list[Link], list[list[Hop]]]:
     """Up to four links of 5 to 100 GB/s, and paths over one to three of them."""
-    rates = st.floats(5.0, 100.0)
-    links = [
-        Link(f"l{i}", draw(rates) * GB, draw(rates) * GB, duplex=draw(st.booleans()))
-        for i in range(draw(st.integers(1, 4)))
-    ]
+    links = some_links(draw, st.floats(5.0, 100.0), most=4)
     hops = st.builds(
         Hop,
         link=st.sampled_from([link.name for link in links]),

@@ -5,24 +5,21 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from three_tiers import THREE_TIERS
 
 from models.catalogue import entries, load_entry
 from scenarios.build import simulate
 from scenarios.loader import load_scenario
 from scenarios.uncertainty.sources import sources_of
 
-TEXT = """\
-name: announced
-llm: llama-3.1-8b
-cluster: {accelerator: h100-sxm}
-tiers:
-  hbm: {capacity: 2 GB}
-  dram: {device: ddr5, capacity: 4 GB}
-  fabric: {device: fx100, capacity: 1 TB}
+TEXT = (
+    f"name: announced\n{THREE_TIERS}"
+    """\
 workload:
   closed_loop: {concurrency: 4, requests: 40, sessions: 10, shuffle: true, prompt_tokens: 8192, output_tokens: 8}
 economics: {}
 """
+)
 KEYS = {"accelerator": "cluster.accelerator", "link": "cluster.nic"}
 ANNOUNCED = [
     (kind, name) for kind in ("accelerator", "link", "storage") for name in entries(kind)

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from report_kit import SMALL, Page, save_all
+from three_tiers import THREE_TIERS
 
 from models.errors import InputError
 from models.units import format_seconds
@@ -238,18 +239,8 @@ def test_the_same_result_gives_the_same_page(saved: Path, pages: dict[str, str])
 
 
 def test_a_link_that_writes_fill_is_told_beside_prefill(tmp_path: Path) -> None:
-    text = """\
-name: full
-llm: llama-3.1-8b
-cluster: {accelerator: h100-sxm}
-tiers:
-  hbm: {capacity: 2 GB}
-  dram: {device: ddr5, capacity: 4 GB}
-  fabric: {device: fx100, capacity: 1 TB}
-workload:
-  closed_loop: {concurrency: 1, requests: 40, sessions: 40, prompt_tokens: 8192, output_tokens: 8}
-"""
-    (tmp_path / "full.yaml").write_text(text, encoding="utf-8")
+    loop = "closed_loop: {concurrency: 1, requests: 40, sessions: 40, prompt_tokens: 8192, output_tokens: 8}"
+    (tmp_path / "full.yaml").write_text(f"name: full\n{THREE_TIERS}workload: {{{loop}}}\n", encoding="utf-8")
     for bandwidth, full in (("1 GB/s", True), ("20 GB/s", False)):
         order = ["run", str(tmp_path / "full.yaml"), "--set", f"links.fabric.bandwidth={bandwidth}"]
         assert cli.main([*order, "--out", str(tmp_path / "out")]) == 0
