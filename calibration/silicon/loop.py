@@ -5,9 +5,11 @@ evenly from 80 to 100 % of their nominal length. Source: InferenceMAX README, "B
 it is simulated: the burst's requests come back together for rounds, and where only two are simulated, steps at 128
 clients are up to a third shorter, and first tokens later, than in ten.
 
-Runs of NVIDIA's client have one length for all. Real answers drift apart all the same, while simulated ones would march
-in step, so lengths are spread there too, about the same mean; the client warms up, so that the burst does not count.
-How many requests it sends is not known; as many are taken.
+Runs of NVIDIA's clients have one length for all. Real answers drift apart all the same, while simulated ones would
+march in step, so lengths are spread there too, about the same mean. They send ten requests a client as well, and the
+first burst counts: genai-perf's warm-up is a load of its own, which ends before the measured one begins, and SGLang's
+bench_serving is given none. Sources: ai-dynamo/aiconfigurator at 5e161875, ``eval/benchmarks/``, both runners;
+perf_analyzer, ``WaitForWarmupAndCleanup``.
 Where requests of SGLang, which computes prompts before everything else, are known to stay in step, they are left alike.
 """
 
@@ -105,6 +107,4 @@ def loop_times(scenario: Scenario, row: Row) -> tuple[float, float]:
         requests = simulate(scenario).table("requests")
     except KvTierError:
         return nan, nan
-    order = np.argsort(requests["arrived_at_s"], kind="stable")
-    counted = order if row.client == "inferencex" else order[row.concurrency :]
-    return float(np.mean(requests["ttft_s"][counted])), float(np.mean(requests["tpot_s"][counted]))
+    return float(np.mean(requests["ttft_s"])), float(np.mean(requests["tpot_s"]))

@@ -18,7 +18,7 @@ from types import MappingProxyType
 from typing import Final
 
 from calibration.silicon.plausible import impossible_groups
-from calibration.silicon.serving import Load, Server, may_speculate, server_of
+from calibration.silicon.serving import Load, Server, server_of, why_left_out
 from models.errors import InputError
 
 MODELS: Final[Mapping[str, str]] = MappingProxyType(
@@ -80,8 +80,8 @@ class Row:
     prompt_tokens, output_tokens, concurrency : int
         The load.
     client : str
-        ``inferencex`` (lengths drawn evenly from 80 to 100 %, a burst at the beginning), ``nvidia`` (equal lengths,
-        warmed up) or ``in step`` (the same, and requests stay in step).
+        ``inferencex`` (lengths drawn evenly from 80 to 100 %), ``nvidia`` (equal lengths) or ``in step`` (the same,
+        and requests stay in step).
     server : Server
         How the engine was started.
     ttft_s, tpot_s : float
@@ -191,8 +191,8 @@ def _row(where: str, cells: Mapping[str, str]) -> Row | str:
     if layout is None:
         return "attention data-parallel"
     load = _load(where, cells, layout)
-    if may_speculate(load):
-        return "may use multi-token prediction"
+    if (reason := why_left_out(load)) is not None:
+        return reason
     # Requests of SGLang's first campaign march in step (their TTFT is that of bursts); all others drift apart.
     in_step = load.engine == "sglang" and load.version.startswith(_IN_STEP)
     return Row(

@@ -99,11 +99,17 @@ _MTP_SWEEPS: Final[Mapping[tuple[int, int, int, bool], tuple[int, int]]] = Mappi
 )
 
 
-def may_speculate(load: Load) -> bool:
-    """Return whether a load is in a sweep with multi-token prediction, which the file does not tell from one without.
+def why_left_out(load: Load) -> str | None:
+    """Return why nobody knows how the server of a load ran, None where it is known; the load alone decides."""
+    if _may_speculate(load):
+        return "may use multi-token prediction"
+    if _sent_at_once(load):
+        return "sent at once to a server of unknown batch size"
+    return None
 
-    The figures themselves are not looked at.
-    """
+
+def _may_speculate(load: Load) -> bool:
+    """Return whether a load is in a sweep with multi-token prediction, which the file does not tell apart."""
     if (load.engine, load.llm, load.precision) != ("trtllm", "deepseek-v3", "fp4") or not load.is_inferencex:
         return False
     if load.version == _MTP_IMAGE:
@@ -111,3 +117,16 @@ def may_speculate(load: Load) -> bool:
     layout = (load.prompt_tokens, load.output_tokens, load.tensor_parallel, load.expert_parallel)
     least, most = _MTP_SWEEPS.get(layout, (1, 0))
     return load.version == _SHARED_IMAGE and least <= load.concurrency <= most
+
+
+_MOST_OF_GPT_OSS: Final = 64
+
+
+def _sent_at_once(load: Load) -> bool:
+    """Return whether clients may have sent all their requests at once to a server of unknown ``max_num_seqs``.
+
+    ``gptoss_fp4_h100.sh`` starts its server with as many sequences as it has clients, of ten requests each. Nine runs
+    are filed under 512 clients: their first tokens wait for 4.2 to 4.8 answers, half of the other nine, and their TPOT
+    is that of the other runs, which have 4 to 64. How many sequences the server took is not in the file.
+    """
+    return load.is_inferencex and load.llm == "gpt-oss-120b" and load.concurrency > _MOST_OF_GPT_OSS

@@ -140,19 +140,18 @@ def test_lengths_keep_their_mean_where_only_they_are_spread() -> None:
     assert (alike.shortest, alike.prompt_tokens) == (1.0, 1024)
 
 
-def test_the_whole_run_is_simulated_and_a_warm_client_does_not_count_its_first_requests() -> None:
-    loops = {}
-    for client in ("inferencex", "nvidia"):
-        one = row(client=client, concurrency=8, output_tokens=16)
-        scenario = scenario_of(one, "h100-sxm", priors())
-        assert scenario.workload.closed_loop is not None
-        assert scenario.workload.closed_loop.requests == 80
-        requests = simulate(scenario).table("requests")
-        ttft_s = requests["ttft_s"][np.argsort(requests["arrived_at_s"], kind="stable")]
-        loops[client] = loop_times(scenario, one)[0], ttft_s.mean(), ttft_s[8:].mean()
-    assert loops["inferencex"][0] == pytest.approx(loops["inferencex"][1])
-    assert loops["nvidia"][0] == pytest.approx(loops["nvidia"][2])
-    assert loops["nvidia"][1] != pytest.approx(loops["nvidia"][2], rel=1e-3)
+@pytest.mark.parametrize("client", ["inferencex", "nvidia"])
+def test_the_whole_run_is_simulated_and_counted_from_its_burst_on(client: str) -> None:
+    one = row(client=client, concurrency=8, output_tokens=16)
+    scenario = scenario_of(one, "h100-sxm", priors())
+    assert scenario.workload.closed_loop is not None
+    assert scenario.workload.closed_loop.requests == 80
+    requests = simulate(scenario).table("requests")
+    later = np.argsort(requests["arrived_at_s"], kind="stable")[8:]
+    ttft_s, tpot_s = loop_times(scenario, one)
+    assert ttft_s == pytest.approx(requests["ttft_s"].mean())
+    assert ttft_s > requests["ttft_s"][later].mean()
+    assert tpot_s == pytest.approx(requests["tpot_s"].mean())
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -222,6 +221,23 @@ def test_a_load_that_was_also_measured_with_multi_token_prediction_is_left_out(
     found = rows_of(tmp_path, line)
     assert len(found.rows) == is_kept
     assert found.left_out == ({} if is_kept else {"may use multi-token prediction": 1})
+
+
+GPT_OSS = PLAIN.replace("0.19.0,MiniMaxAI/MiniMax-M2.5,h200_sxm,fp8", "0.11.2,openai/gpt-oss-120b,h100_sxm,fp4")
+
+
+@pytest.mark.parametrize(
+    ("line", "is_kept"),
+    [
+        (GPT_OSS.replace(",16,4,1,", ",512,4,1,"), False),
+        (GPT_OSS.replace(",16,4,1,", ",64,4,1,"), True),
+        (PLAIN.replace(",16,4,1,", ",512,4,1,"), True),
+    ],
+)
+def test_a_load_on_a_server_of_unknown_batch_size_is_left_out(tmp_path: Path, line: str, is_kept: bool) -> None:
+    found = rows_of(tmp_path, line)
+    assert len(found.rows) == is_kept
+    assert found.left_out == ({} if is_kept else {"sent at once to a server of unknown batch size": 1})
 
 
 def test_a_rounded_copy_is_the_same_measurement(tmp_path: Path) -> None:
