@@ -141,7 +141,7 @@ def errors(path: str) -> Iterator[str]:
 def _row_errors(row: Row, step_times: str | None) -> tuple[float, float]:
     scenario = scenario_of(row, row.accelerator, _PLAIN)
     engine = scenario.engine.model_copy(update={"step_times": step_times})
-    ttft_s, tpot_s = loop_times(scenario.model_copy(update={"engine": engine}), row)
+    ttft_s, tpot_s = loop_times(scenario.model_copy(update={"engine": engine}))
     return ttft_s / row.ttft_s - 1.0, tpot_s / row.tpot_s - 1.0
 
 

@@ -6,11 +6,11 @@ it is simulated: the burst's requests come back together for rounds, and where o
 clients are up to a third shorter, and first tokens later, than in ten.
 
 Runs of NVIDIA's clients have one length for all. Real answers drift apart all the same, while simulated ones would
-march in step, so lengths are spread there too, about the same mean. They send ten requests a client as well, and the
-first burst counts: genai-perf's warm-up is a load of its own, which ends before the measured one begins, and SGLang's
-bench_serving is given none. Sources: ai-dynamo/aiconfigurator at 5e161875, ``eval/benchmarks/``, both runners;
-perf_analyzer, ``WaitForWarmupAndCleanup``.
-Where requests of SGLang, which computes prompts before everything else, are known to stay in step, they are left alike.
+march in step, so lengths are spread there too, about the same mean. Where requests of SGLang, which computes prompts
+before everything else, are known to stay in step, they are left alike. The clients are taken to be those that
+AIConfigurator runs: ten requests each as well, and the first burst counts, for genai-perf's warm-up is a load of its
+own, which ends before the measured one begins, and SGLang's bench_serving is given none. Sources:
+ai-dynamo/aiconfigurator at 5e161875, ``eval/benchmarks/``, both runners; perf_analyzer, ``WaitForWarmupAndCleanup``.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def simulate_rows(task: Task, report: Report) -> list[tuple[float, float]]:
         found = []
         for count, row in enumerate(task.rows, start=1):
             scenario = scenario_of(row, paths[row.accelerator], task.values, task.requests_a_client)
-            found.append(loop_times(scenario, row))
+            found.append(loop_times(scenario))
             report(count / len(task.rows), count)
         return found
 
@@ -101,8 +101,8 @@ def scenario_of(
     )
 
 
-def loop_times(scenario: Scenario, row: Row) -> tuple[float, float]:
-    """Return (TTFT, TPOT) of a row's scenario [s], NaN where it cannot run."""
+def loop_times(scenario: Scenario) -> tuple[float, float]:
+    """Return the mean TTFT and TPOT of a row's scenario [s], NaN where it cannot run."""
     try:
         requests = simulate(scenario).table("requests")
     except KvTierError:
