@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from damage import mutated
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from trace_samples import SAMPLES
 
@@ -41,12 +41,14 @@ rows = st.fixed_dictionaries(
 
 
 def check(content: bytes, *, suffix: str = ".jsonl", format: str | None = "mooncake") -> None:
+    # Said, for ids may as well tell another size: two of them for a prompt of two tokens.
+    options = {} if format is None else {"block_tokens": 512}
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / f"trace{suffix}"
         path.write_bytes(content)
         try:
             previous_s = 0.0
-            for record in open_trace(path, format=format).records():
+            for record in open_trace(path, format=format, **options).records():
                 assert record.arrived_at_s >= previous_s
                 assert record.prompt_tokens >= 1
                 assert record.output_tokens >= 0
@@ -65,6 +67,7 @@ def test_any_bytes(content, suffix, format):
 
 
 @given(st.lists(rows | json_values, min_size=1, max_size=4))
+@example([{"timestamp": 0, "input_length": 2, "output_length": 0, "hash_ids": [0, 1]}])
 def test_any_json(values):
     check("\n".join(json.dumps(value) for value in values).encode())
 
