@@ -63,18 +63,18 @@ class DecodeRun:
         return self.overhead_s + (first_s if first_s >= then_s else then_s)
 
     def steps_until(self, when_s: float) -> int:
-        """Return the smallest number of steps whose edge is not before ``when_s``."""
+        """Return the smallest number of steps whose edge is not before ``when_s``, or all of the valid ones."""
         if when_s <= self.anchor_s:
             return 0
         elapsed_s = when_s - self.anchor_s
-        steps = _solve(elapsed_s, self.overhead_s + self.first_s, self.first_slope_s)
+        steps = min(_solve(elapsed_s, self.overhead_s + self.first_s, self.first_slope_s), self.valid_steps)
         if steps > self.crossing:
             crossing = self.crossing
             elapsed_s -= self.edge_s(crossing) - self.anchor_s
             pace_s = self.overhead_s + self.then_s + crossing * self.then_slope_s
-            steps = crossing + _solve(elapsed_s, pace_s, self.then_slope_s)
+            steps = min(crossing + _solve(elapsed_s, pace_s, self.then_slope_s), self.valid_steps)
         # The closed form may be a step off; the edges themselves decide, so the answer is exact.
-        while self.edge_s(steps) < when_s:
+        while steps < self.valid_steps and self.edge_s(steps) < when_s:
             steps += 1
         while self.edge_s(steps - 1) >= when_s:
             steps -= 1

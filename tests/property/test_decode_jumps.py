@@ -298,6 +298,17 @@ def test_steps_until_finds_the_first_edge_not_before(anchor_s, overhead_s, compu
     assert run.steps_until(anchor_s) == 0
 
 
+@given(
+    anchor_s=st.sampled_from([0.0, 3.7, 1e8]), first=lines, then=lines, steps=st.integers(1, 1000), late=st.booleans()
+)
+@example(anchor_s=1e8, first=(0.25, 0.0), then=(0.0, 0.0), steps=3, late=False)  # as a table's lines are: one side only
+def test_steps_until_stops_where_the_lines_do(anchor_s, first, then, steps, late):
+    overhead_s = 0.0 if max(first[0], then[0]) > 1e-3 else 1e-3
+    run = decode_run(anchor_s, overhead_s, first, then, steps)
+    end_s = run.edge_s(steps)
+    assert run.steps_until(end_s + 100.0 if late else math.nextafter(end_s, math.inf)) == steps
+
+
 def test_windows_end_the_lines_where_a_context_reaches_them():
     # gpt-oss-20b looks back 128 tokens: costs of windowed layers rise until a context is that long, then stand still.
     cost = made_up_cost(fixed_s=1e-3, memory_s_per_window_token=1e-5)
