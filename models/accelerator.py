@@ -24,9 +24,10 @@ class Accelerator:
     `attention_efficiency` of the bf16 peak; None: as much as products of matrices. `moe_layer_fixed_s` is spent once
     a mixture-of-experts layer (routing, permuting, grouped launches), `sequence_fixed_s` once a sequence of a step
     (sampling, scheduling). `activation_passes` counts how often a layer reads or writes a token's hidden vector in
-    HBM, on every rank. A step that computes prompts runs outside CUDA graphs and takes at least
-    `prompt_layer_fixed_s` a layer, however little it computes. `host_power_w` and `host_price_usd` are the rest of a
-    server, for each of its GPUs. Sources stand in the catalogue entry.
+    HBM, on every rank, `expert_activation_passes` how often a mixture-of-experts layer does so for each chosen expert
+    (gathered, quantised, between the two products, summed). A step that computes prompts runs outside CUDA graphs and
+    takes at least `prompt_layer_fixed_s` a layer, however little it computes. `host_power_w` and `host_price_usd` are
+    the rest of a server, for each of its GPUs. Sources stand in the catalogue entry.
     """
 
     name: str
@@ -52,6 +53,7 @@ class Accelerator:
     moe_layer_fixed_s: float = 0.0
     sequence_fixed_s: float = 0.0
     activation_passes: float = 0.0
+    expert_activation_passes: float = 0.0
     prompt_layer_fixed_s: float = 0.0
     tdp_w: float | None = None
     price_usd: float | None = None
@@ -130,6 +132,7 @@ def accelerator_from_entry(entry: Entry) -> Accelerator:
         moe_layer_fixed_s=entry.optional_si("moe_layer_fixed") or 0.0,
         sequence_fixed_s=entry.optional_si("sequence_fixed") or 0.0,
         activation_passes=entry.optional_si("activation_passes") or 0.0,
+        expert_activation_passes=entry.optional_si("expert_activation_passes") or 0.0,
         prompt_layer_fixed_s=entry.optional_si("prompt_layer_fixed") or 0.0,
         tdp_w=entry.optional_si("tdp"),
         price_usd=entry.optional_si("price"),

@@ -69,7 +69,7 @@ KINDS: Final[Mapping[str, KindSchema]] = MappingProxyType(
                 **_all(
                     "number",
                     "fp8_efficiency fp4_efficiency attention_efficiency expert_compute_factor expert_hbm_factor "
-                    "kv_hbm_factor routing_skew activation_passes",
+                    "kv_hbm_factor routing_skew activation_passes expert_activation_passes",
                 ),
                 **_all("seconds", "kernel_fixed moe_layer_fixed sequence_fixed prompt_layer_fixed"),
                 **_all("watts", "tdp host_power"),

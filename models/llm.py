@@ -206,18 +206,24 @@ class Llm:
         """Return how many kernels the layers launch in a step, without those of routing and of collectives.
 
         As vLLM's model code launches them where nothing is fused beyond its own fused operators (``llama.py``,
-        ``deepseek_v2.py`` with ``mla.py``, ``qwen3_next.py``). Every layer: two norms with their residual sums, two
-        products and an activation function. GQA: product, rotation, cache write, attention, product. MLA: product, two
-        norms, product, rotation, cache write, absorption, attention, expansion, product. Linear attention: two
-        products, convolution, gating, recurrence, gated norm, product. With *quantises*, one more before each
-        product's input: activations are quantised to what the weights are multiplied in.
+        ``deepseek_v2.py`` with ``mla.py``, ``qwen3_next.py``). Every layer: two norms with their residual sums. Dense
+        MLP: two products and an activation function; shared experts: the same and the sum with what was routed. GQA:
+        product, rotation, cache write, attention, product. MLA: product, two norms, product, rotation, cache write,
+        absorption, attention, expansion, product. Linear attention: two products, convolution, gating, recurrence,
+        gated norm, product. With *quantises*, one more before each product's input: activations are quantised to what
+        the weights are multiplied in.
         """
-        attention, inputs = (10, 3) if self.is_mla else (5, 2)
-        linear, linear_inputs = 7, 2
-        mlp, mlp_inputs = 5, 2
-        if quantises:
-            attention, linear, mlp = attention + inputs, linear + linear_inputs, mlp + mlp_inputs
-        return self.layers * mlp + (self.full_layers + self.windowed_layers) * attention + self.linear_layers * linear
+        inputs = 1 if quantises else 0
+        mlp = 3 + 2 * inputs
+        attention = 10 + 3 * inputs if self.is_mla else 5 + 2 * inputs
+        shared = self.moe_layers * (mlp + 1) if self.shared_experts else 0
+        return (
+            2 * self.layers
+            + (self.layers - self.moe_layers) * mlp
+            + shared
+            + (self.full_layers + self.windowed_layers) * attention
+            + self.linear_layers * (7 + 2 * inputs)
+        )
 
     # FLOPs -----------------------------------------------------------------------------------------------------------
 

@@ -1,4 +1,8 @@
-"""How long one engine step takes: fixed and collective terms plus the larger of compute and HBM time (a roofline).
+"""How long one engine step takes: fixed and collective terms, and a roofline for each class of kernels.
+
+Kernels run one after another. So each class takes the larger of its own compute and HBM time, and these add up: dense
+products, the grouped products of routed experts, attention on full and on windowed layers. What passes activations
+through HBM between products comes on top.
 
 Passive: it turns a model, an accelerator and a layout into coefficients, once; a step is then a dozen multiply-adds.
 """
@@ -85,7 +89,8 @@ class StepCost:
     fixed_s: float
     collective_latency_s: float
     collective_s_per_token: float
-    compute_s_per_token: float
+    dense_compute_s_per_token: float
+    expert_compute_s_per_token: float
     compute_s_per_pair: float
     compute_s_per_window_pair: float
     memory_s_per_context_token: float
@@ -95,33 +100,39 @@ class StepCost:
     expert_share: ExpertShare
     microbatches: int = 1
     overhead_s_per_sequence: float = 0.0
-    memory_s_per_token: float = 0.0
+    activations_s_per_token: float = 0.0
     prompt_floor_s: float = 0.0
-    _weights_s: dict[int, float] = field(default_factory=dict, init=False, repr=False, compare=False)
+    _products_s: dict[int, float] = field(default_factory=dict, init=False, repr=False, compare=False)
 
-    def weights_s(self, tokens: int) -> float:
-        """Return the HBM time of the weights that a step of *tokens* tokens reads [s]; never falls with *tokens*."""
-        known = self._weights_s.get(tokens)
+    def products_s(self, tokens: int) -> float:
+        """Return the time of all products with weights in a step of *tokens* tokens [s]; never falls with *tokens*."""
+        known = self._products_s.get(tokens)
         if known is None:
             touched = self.expert_share.fraction(tokens / self.microbatches)
-            known = self._weights_s[tokens] = self.dense_weights_s + self.expert_weights_s * touched
+            dense_s = max(self.dense_compute_s_per_token * tokens, self.dense_weights_s)
+            experts_s = max(self.expert_compute_s_per_token * tokens, self.expert_weights_s * touched)
+            known = self._products_s[tokens] = dense_s + experts_s
         return known
 
-    def affine(self, tokens: int, sequences: int = 0) -> tuple[float, float, float]:
-        """Return (overhead_s, compute_s, memory_s): the parts of a step that depend on tokens and sequences only [s].
-
-        With them, overhead_s + max(compute_s + compute_s_per_pair * pairs + compute_s_per_window_pair * window_pairs,
-        memory_s + memory_s_per_context_token * context_tokens + memory_s_per_window_token * window_context_tokens),
-        evaluated from left to right, equals `step_s` of a step without prompts to the last bit.
-        """
+    def beside_attention_s(self, tokens: int, sequences: int) -> float:
+        """Return what a step of *tokens* tokens of *sequences* sequences takes beside its attention [s]."""
         return (
             self.fixed_s
             + self.collective_latency_s
-            + self.collective_s_per_token * tokens
-            + self.overhead_s_per_sequence * sequences,
-            self.compute_s_per_token * tokens,
-            self.weights_s(tokens) + self.memory_s_per_token * tokens,
+            + (self.collective_s_per_token + self.activations_s_per_token) * tokens
+            + self.overhead_s_per_sequence * sequences
+            + self.products_s(tokens)
         )
+
+    @property
+    def decode_s_per_context_token(self) -> float:
+        """Attention of a decode step, which has one (query, key) pair for each token of context that it reads [s]."""
+        return max(self.compute_s_per_pair, self.memory_s_per_context_token)
+
+    @property
+    def decode_s_per_window_token(self) -> float:
+        """The same on windowed layers [s]."""
+        return max(self.compute_s_per_window_pair, self.memory_s_per_window_token)
 
     def step_s(
         self,
@@ -140,12 +151,10 @@ class StepCost:
         *window_pairs* are their (query, key) pairs on full and windowed layers, *context_tokens* and
         *window_context_tokens* the KV tokens read there.
         """
-        overhead_s, compute_s, memory_s = self.affine(tokens, sequences)
-        step_s = overhead_s + max(
-            compute_s + self.compute_s_per_pair * pairs + self.compute_s_per_window_pair * window_pairs,
-            memory_s
-            + self.memory_s_per_context_token * context_tokens
-            + self.memory_s_per_window_token * window_context_tokens,
+        step_s = (
+            self.beside_attention_s(tokens, sequences)
+            + max(self.compute_s_per_pair * pairs, self.memory_s_per_context_token * context_tokens)
+            + max(self.compute_s_per_window_pair * window_pairs, self.memory_s_per_window_token * window_context_tokens)
         )
         return max(step_s, self.prompt_floor_s) if prompts else step_s
 
@@ -178,9 +187,6 @@ def step_cost(
     )
     # Scores and weighted sums are computed in 16 bits whatever the KV is stored in (FlashAttention's default path).
     attention_flops_per_s = accelerator.attention_flops_per_s
-    compute_s_per_token = (
-        llm.dense_flops_per_token() / dense_flops_per_s + llm.expert_flops_per_token() / expert_flops_per_s
-    )
     windowed_bytes = llm.windowed_kv_bytes_per_token(kv_dtype)
     full_bytes = llm.kv_bytes_per_token(kv_dtype) - windowed_bytes
     kv_s_per_byte = llm.kv_replication(tensor_parallel) / (ranks * hbm_bytes_per_s * accelerator.kv_hbm_factor)
@@ -192,7 +198,8 @@ def step_cost(
         + llm.moe_layers * accelerator.moe_layer_fixed_s,
         collective_latency_s=latency_s,
         collective_s_per_token=s_per_token,
-        compute_s_per_token=compute_s_per_token / ranks,
+        dense_compute_s_per_token=llm.dense_flops_per_token() / (ranks * dense_flops_per_s),
+        expert_compute_s_per_token=llm.expert_flops_per_token() / (ranks * expert_flops_per_s),
         compute_s_per_pair=llm.attention_flops_per_pair() / (ranks * attention_flops_per_s),
         compute_s_per_window_pair=llm.window_attention_flops_per_pair() / (ranks * attention_flops_per_s),
         memory_s_per_context_token=full_bytes * kv_s_per_byte,
@@ -208,15 +215,23 @@ def step_cost(
         ),
         microbatches=pipeline_parallel,
         overhead_s_per_sequence=accelerator.sequence_fixed_s,
-        memory_s_per_token=accelerator.activation_passes
-        * llm.layers
-        * llm.hidden
-        * _ACTIVATION_BYTES
+        activations_s_per_token=_activation_bytes_per_token(llm, accelerator, tensor_parallel if spread else 1)
         / (pipeline_parallel * hbm_bytes_per_s),
         prompt_floor_s=accelerator.step_fixed_s + llm.layers * accelerator.prompt_layer_fixed_s
         if accelerator.prompt_layer_fixed_s
         else 0.0,
     )
+
+
+def _activation_bytes_per_token(llm: Llm, accelerator: Accelerator, expert_ranks: int) -> float:
+    """Return what a rank passes through HBM for a token between products [B].
+
+    Tensor parallelism does not slice hidden vectors. Those of routed experts, one for each chosen expert, are a rank's
+    share where whole experts lie on *expert_ranks* ranks.
+    """
+    chosen = llm.moe_layers * llm.experts_per_token / expert_ranks
+    passes = accelerator.activation_passes * llm.layers + accelerator.expert_activation_passes * chosen
+    return passes * llm.hidden * _ACTIVATION_BYTES
 
 
 def _expert_bytes_per_s(llm: Llm, accelerator: Accelerator, weight_dtype: str | None) -> float:

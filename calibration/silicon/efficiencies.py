@@ -60,29 +60,32 @@ def _share(name: str, prior: float, spread: float, *, high: float, of_library: b
 # the roofline is that of AIConfigurator's tables of single operators (aiconfigurator-core 0.12.0: vLLM 0.24.0, SGLang
 # 0.5.14 and TensorRT-LLM 1.3.0rc20 on H100, H200 and B200), which are no serving runs. There, a decode of few sequences
 # takes 28 to 41 us a layer of Llama-3.1-8B more in 16 bit on one GPU, of which `Llm.kernels` counts ten kernels, and 45
-# to 98 us in FP8; tensor parallelism adds 5 to 12 us to two all-reduces that wait for nobody; experts add up to 40 us
-# (SGLang, TensorRT-LLM) or 100 us (vLLM), read weights at 0.7 to 1.0 of the other kernels' efficiency and multiply at
-# 0.2 to 0.5 of it; KV is read at 1.03 to 1.13 of it. A step's own time is what engines do not overlap: sampling and the
-# preparation of inputs. Fixed times of which only the order of magnitude is known are a factor of two or more. A layer
-# passes its activations about ten times (two norms, two residual sums, rotation, activation function and quantisation),
-# and launches some tens of kernels of about 10 us each where no CUDA graph does.
+# to 98 us in FP8; tensor parallelism adds 5 to 12 us to two all-reduces that wait for nobody. Routed experts of one
+# token take 14 to 55 us (vLLM, SGLang) or 16 to 170 us (TensorRT-LLM) beyond their weights, and are routed besides;
+# they read weights at 0.7 to 1.0 of the other kernels' efficiency. Those of 8,192 tokens take a + b / tensor
+# parallelism: b is products at 0.4 to 0.9 of the other kernels' efficiency, a passes about 10 bytes an element of each
+# chosen expert's hidden vector. KV is read at 1.03 to 1.13 of copies. A step's own time is what engines do not overlap:
+# sampling and the preparation of inputs. Fixed times of which only the order of magnitude is known are a factor of two
+# or more. A layer passes its activations about ten times (two norms, two residual sums, rotation, activation function
+# and quantisation), and launches some tens of kernels of about 10 us each where no CUDA graph does.
 PARAMETERS: Final = (
     _share("bf16_efficiency", 1.0, 0.25, high=1.5, of_library=True),
     _share("fp8_efficiency", 0.8, 0.25, high=1.5, of_library=True),
     _share("fp4_efficiency", 0.53, 0.25, high=1.5, of_library=True),
     _share("hbm_efficiency", 0.97, 0.1, high=1.12, of_library=True),
     _share("collective_efficiency", 0.75, 0.3, high=1.2, of_library=True),
-    _share("expert_compute_factor", 0.35, 0.4, high=1.5),
+    _share("expert_compute_factor", 0.5, 0.4, high=1.5),
     _share("expert_hbm_factor", 0.85, 0.3, high=1.5),
     _share("kv_hbm_factor", 1.05, 0.15, high=1.5),
     Parameter(name="routing_skew", unit="", prior=1.0, spread=0.4, low=0.02, high=3.0),
     Parameter(name="step_fixed", unit="ms", prior=0.5, spread=1.0, low=0.02, high=20.0),
     Parameter(name="kernel_fixed", unit="us", prior=3.5, spread=0.3, low=0.02, high=20.0),
     Parameter(name="collective_latency", unit="us", prior=8.0, spread=0.7, low=0.2, high=200.0),
-    Parameter(name="moe_layer_fixed", unit="us", prior=20.0, spread=1.0, low=0.2, high=200.0),
+    Parameter(name="moe_layer_fixed", unit="us", prior=40.0, spread=0.6, low=0.2, high=200.0),
     Parameter(name="sequence_fixed", unit="us", prior=20.0, spread=0.7, low=0.02, high=200.0),
     Parameter(name="prompt_layer_fixed", unit="us", prior=300.0, spread=0.9, low=5.0, high=5000.0),
     Parameter(name="activation_passes", unit="", prior=10.0, spread=0.7, low=0.5, high=100.0),
+    Parameter(name="expert_activation_passes", unit="", prior=5.0, spread=0.7, low=0.5, high=100.0),
     Parameter(name="mixed_step_factor", unit="", prior=1.1, spread=0.2, low=1.0, high=4.0),
     Parameter(name="request_latency", unit="ms", prior=15.0, spread=1.0, low=0.2, high=500.0),
 )

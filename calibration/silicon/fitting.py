@@ -6,10 +6,10 @@ shrinks from round to round: the file holds runs that are off by a factor of thr
 another engine, and these shall not bend the rest.
 
 Groups of rows (a model on a GPU in a precision) differ by how well their kernels are tuned, which no efficiency of the
-engine knows. So each group has a factor of its own on all its TPOTs, with a prior around 1; what is common to the
-groups goes into the efficiencies. A prediction for another group has a factor of 1. How far factors spread, and that
-TTFT has none, was chosen by leaving out one fitted group after another: a mean error on TPOT of 15.8 % over engines and
-splits, 17.1 % without factors. Same rows, same result.
+engine knows. So each group has two factors of its own, on all its TTFTs and on all its TPOTs, with priors around 1;
+what is common to the groups goes into the efficiencies. A prediction for another group has factors of 1. If TPOT alone
+had one, TTFTs that come out short would slow the efficiencies down, and factors hide what that does to TPOT. Same rows,
+same result.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ Log = Callable[[str], None]
 _ROWS_A_TASK: Final = 12
 _SCALES: Final = (0.5, 0.25, 0.15, 0.15)  # log error at which a row begins to lose weight, by round
 GROUP_SPREAD: Final = 0.3
-"""Standard deviation of the logarithm of a group's factor on TPOT."""
+"""Standard deviation of the logarithm of a group's factors on TTFT and on TPOT."""
 _TTFT_WEIGHT: Final = 0.5  # a TTFT is one queue's luck, a TPOT the mean of a thousand steps
 _WEIGHTS: Final = np.array([_TTFT_WEIGHT, 1.0])
 _WIDEST: Final = 1.5  # of a group's factor, in its logarithm
@@ -58,7 +58,7 @@ class Fit:
     from_data : mapping
         How much of each figure rests on the data: 1 less the ratio of its variance to the prior's; 0: prior only.
     group_factors : mapping
-        By group, how much longer TPOT is than the figures say.
+        By group, how much longer TTFT and TPOT are than the figures say.
     rows : int
         How many rows were used.
     """
@@ -66,7 +66,7 @@ class Fit:
     values: Efficiencies
     deviations: Mapping[str, float]
     from_data: Mapping[str, float]
-    group_factors: Mapping[str, float]
+    group_factors: Mapping[str, tuple[float, float]]
     rows: int
 
 
@@ -121,8 +121,8 @@ class _Problem:
         self.measured = np.log([[row.ttft_s, row.tpot_s] for row in rows])
         self.groups = sorted({row.group for row in rows})
         of_group = np.array([[row.group == group for row in rows] for group in self.groups], dtype=float)
-        # Change of each error (of TTFT and TPOT) with each group's factor.
-        self.factor_slopes = of_group[:, :, None] * np.array([0.0, 1.0])
+        # Change of each error (of TTFT and TPOT) with each group's factors: groups x 2 factors, rows, 2 errors.
+        self.factor_slopes = np.einsum("gr,fe->gfre", of_group, np.eye(2)).reshape(-1, len(rows), 2)
         factors = len(self.factor_slopes)
         self.centre = np.concatenate([np.log([p.prior for p in PARAMETERS]), np.zeros(factors)])
         self.spread = np.array([*(p.spread for p in PARAMETERS), *[GROUP_SPREAD] * factors])
@@ -201,7 +201,7 @@ def _summary(problem: _Problem, point: Array, errors: Array, slopes: Array) -> F
     covariance = np.linalg.inv(jacobian @ jacobian.T + np.diag(problem.spread**-2))
     deviations = np.sqrt(np.diag(covariance))
     from_data = 1.0 - (deviations / problem.spread) ** 2
-    factors = np.exp(point[len(NAMES) :]).tolist()
+    factors = [(ttft, tpot) for ttft, tpot in np.exp(point[len(NAMES) :]).reshape(-1, 2).tolist()]
     return Fit(
         values=_values(point),
         deviations=dict(zip(NAMES, deviations.tolist(), strict=False)),

@@ -78,7 +78,10 @@ def document(result: SplitResult, *, date: str) -> dict[str, Any]:
         "fit": {
             "rows": fitted.rows,
             "group_factor_spread": GROUP_SPREAD,
-            "group_factors": {group: rounded(factor, _DIGITS) for group, factor in fitted.group_factors.items()},
+            "group_factors": {
+                group: {"ttft": rounded(ttft, _DIGITS), "tpot": rounded(tpot, _DIGITS)}
+                for group, (ttft, tpot) in fitted.group_factors.items()
+            },
             "not_fitted": {"rows": held.rows, "tpot_median_error": rounded(held.median_absolute, _DIGITS)},
         },
         "parameters": parameters,

@@ -11,7 +11,7 @@ from models.prefill import prefill_step_s
 from models.roofline import StepCost
 from models.step_table import StepTable
 from models.step_times import StepTimes
-from sim.engine.decode import UNLIMITED_STEPS, DecodeRun, decode_run
+from sim.engine.decode import UNLIMITED_STEPS, DecodeRun
 from sim.engine.request import Request
 
 Prefill = tuple[Request, int, int]
@@ -150,22 +150,11 @@ class DecodeBatch:
         n, cost, held = self.n, self._cost, self.context_tokens
         if not isinstance(cost, StepCost):
             first_s, slope_s, line_end = cost.decode_line(n, held)
-            return decode_run(now_s, 0.0, (first_s, slope_s * n), (0.0, 0.0), (line_end - held) // n + 1)
-        overhead_s, compute_s, memory_s = cost.affine(n, n)
-        windowed, below, steps = (0, 0, UNLIMITED_STEPS) if self._window_tokens is None else self._window_state()
-        return decode_run(
-            now_s,
-            overhead_s,
-            (
-                compute_s + cost.compute_s_per_pair * held + cost.compute_s_per_window_pair * windowed,
-                cost.compute_s_per_pair * n + cost.compute_s_per_window_pair * below,
-            ),
-            (
-                memory_s + cost.memory_s_per_context_token * held + cost.memory_s_per_window_token * windowed,
-                cost.memory_s_per_context_token * n + cost.memory_s_per_window_token * below,
-            ),
-            steps,
-        )
+            return DecodeRun(now_s, first_s, slope_s * n, (line_end - held) // n + 1)
+        windowed, below, steps = self._window_state()
+        full_s, window_s = cost.decode_s_per_context_token, cost.decode_s_per_window_token
+        first_s = cost.beside_attention_s(n, n) + full_s * held + window_s * windowed
+        return DecodeRun(now_s, first_s, full_s * n + window_s * below, steps)
 
     def mixed_step_s(self, prefills: Sequence[Prefill], *, decodes: bool = True) -> float:
         """Return the time of a step that computes parts of prompts, beside the batch's own tokens if it *decodes* [s].

@@ -35,7 +35,7 @@ def mean_wait_s(seed: int, services_s: Callable[[np.random.Generator], np.ndarra
     arrivals_s = np.cumsum(random.exponential(1.0 / RATE_PER_S, CUSTOMERS))
     tokens = np.maximum(1, np.rint(services_s(random) / TOKEN_S)).astype(int)
     rows = [Row(float(a), int(n), 1, []) for a, n in zip(arrivals_s, tokens, strict=True)]
-    done = table(serve(scenario(engine=ONE_AT_A_TIME), Rows(rows), made_up_cost(compute_s_per_token=TOKEN_S)))
+    done = table(serve(scenario(engine=ONE_AT_A_TIME), Rows(rows), made_up_cost(dense_compute_s_per_token=TOKEN_S)))
     return float(done["queue_s"][WARMUP:].mean())
 
 
@@ -115,7 +115,7 @@ def test_a_dram_hit_takes_its_bytes_over_the_link_and_a_latency():
         # HBM of 22 blocks: a prompt in between drives the first one out.
         between = Row(5.0, 321, 1)
         setup = scenario(hbm_blocks=22, tiers=tiers, links=links, transfer={"load": load})
-        done = table(serve(setup, Rows([rows[0], between, rows[1]]), made_up_cost(compute_s_per_token=1e-3)))
+        done = table(serve(setup, Rows([rows[0], between, rows[1]]), made_up_cost(dense_compute_s_per_token=1e-3)))
         load_s = 0.25 + 10 * 32 * 131072 / 10e9
         assert done["hit_tokens_dram"].tolist() == [0, 0, 320]
         assert done["load_dram_s"][2] == pytest.approx(load_s, rel=1e-5)
@@ -127,7 +127,9 @@ def test_two_in_a_queue():
     engine = ONE_AT_A_TIME
     done = table(
         serve(
-            scenario(engine=engine), Rows([Row(0.0, 100, 1), Row(0.03, 50, 1)]), made_up_cost(compute_s_per_token=1e-3)
+            scenario(engine=engine),
+            Rows([Row(0.0, 100, 1), Row(0.03, 50, 1)]),
+            made_up_cost(dense_compute_s_per_token=1e-3),
         )
     )
     assert done["ttft_s"].tolist() == pytest.approx([0.1, 0.1 + 0.05 - 0.03])
@@ -163,7 +165,7 @@ def test_littles_law(name):
         Row(float(t), int(random.integers(1, 300)), int(random.integers(1, 60)), range(40 * (i % 9), 40 * (i % 9) + 9))
         for i, t in enumerate(at_s)
     ]
-    cost = made_up_cost(fixed_s=2e-3, compute_s_per_token=2e-4, memory_s_per_context_token=1e-6)
+    cost = made_up_cost(fixed_s=2e-3, dense_compute_s_per_token=2e-4, memory_s_per_context_token=1e-6)
     simulation = prepared(scenario(**FAMILY[name]), Rows(rows), cost)
     cluster, clock = simulation.cluster, simulation.clock
     area, last_s, inside = 0.0, 0.0, 0

@@ -125,7 +125,7 @@ def columns(name: str, key: str, seed: int) -> dict[str, np.ndarray]:
     section = "cluster" if key == "router" else "engine"
     sections[section] = sections[section] | {key: name}
     setup = scenario(hbm_blocks=48, tiers={"dram": {"device": "ddr5", "capacity": 2e8}}, run={"seed": seed}, **sections)
-    return table(serve(setup, Rows(load(1)), made_up_cost(fixed_s=1e-3, compute_s_per_token=2.0**-10)))
+    return table(serve(setup, Rows(load(1)), made_up_cost(fixed_s=1e-3, dense_compute_s_per_token=2.0**-10)))
 
 
 @pytest.mark.parametrize(

@@ -13,35 +13,35 @@ from hypothesis import strategies as st
 
 from models.operator_tables import OperatorTables
 from models.step_times import StepTimes
-from sim.engine.decode import UNLIMITED_STEPS, decode_run
+from sim.engine.decode import DecodeRun
 from sim.policies.base import SCHEDULING
 
 NOT_COMPARED = {"itl_max_s"}  # a difference of two edges one way, a step's own length the other: equal to rounding
 
 # A step of 2**-7 s and no slope: edges are exact in binary, so that many things happen at the very same instant.
 EXACT = made_up_cost(fixed_s=2.0**-7)
-# Compute overtakes memory as contexts grow.
-CROSSING = made_up_cost(
+# Attention is bound by compute, on windowed layers too.
+COMPUTE_BOUND = made_up_cost(
     fixed_s=1e-4,
-    compute_s_per_token=1e-6,
+    dense_compute_s_per_token=1e-6,
     compute_s_per_pair=2.3e-6,
     memory_s_per_context_token=1.1e-7,
     dense_weights_s=1.7e-3,
     compute_s_per_window_pair=3e-7,
     memory_s_per_window_token=5e-8,
 )
-# Memory overtakes compute.
-CROSSING_BACK = made_up_cost(
-    fixed_s=1e-4, compute_s_per_token=1e-4, memory_s_per_context_token=3.7e-7, dense_weights_s=1e-5
+# Attention is bound by reading the KV cache.
+MEMORY_BOUND = made_up_cost(
+    fixed_s=1e-4, dense_compute_s_per_token=1e-4, memory_s_per_context_token=3.7e-7, dense_weights_s=1e-5
 )
 
 coefficient = st.one_of(st.just(0.0), st.floats(1e-9, 1e-4))
 costs = st.one_of(
-    st.sampled_from([EXACT, CROSSING, CROSSING_BACK]),
+    st.sampled_from([EXACT, COMPUTE_BOUND, MEMORY_BOUND]),
     st.builds(
         lambda fixed, token, pair, window_pair, context, window, weights: made_up_cost(
             fixed_s=fixed,
-            compute_s_per_token=token,
+            dense_compute_s_per_token=token,
             compute_s_per_pair=pair,
             compute_s_per_window_pair=window_pair,
             memory_s_per_context_token=context,
@@ -193,19 +193,12 @@ def test_who_is_first_may_change_while_others_decode(name, seed):
 @pytest.mark.parametrize("begin_s", [0.0, 1e8 + 0.3])
 def test_an_arrival_on_an_edge_joins_the_step_that_begins_there(steps, begin_s):
     setup = {"hbm_blocks": 100}
-    alone = table(serve(scenario(**setup), Rows([Row(0.0, 64, 300)], begin_s), CROSSING))
-    lines = (CROSSING.compute_s_per_pair, CROSSING.memory_s_per_context_token)
-    overhead, compute, memory = CROSSING.affine(1)
-    run = decode_run(
-        float(alone["first_token_at_s"][0]),
-        overhead,
-        (compute + lines[0] * 65 + 0.0, lines[0]),
-        (memory + lines[1] * 65 + 0.0, lines[1]),
-        UNLIMITED_STEPS,
-    )
+    alone = table(serve(scenario(**setup), Rows([Row(0.0, 64, 300)], begin_s), COMPUTE_BOUND))
+    cost, slope_s = COMPUTE_BOUND, COMPUTE_BOUND.decode_s_per_context_token
+    run = DecodeRun(float(alone["first_token_at_s"][0]), cost.beside_attention_s(1, 1) + slope_s * 65, slope_s)
     edge_s = run.edge_s(steps)
     jumped, stepped = (
-        table(serve(scenario(**setup, engine={"decode_jumps": jumps}), edge_driver(begin_s, edge_s), CROSSING))
+        table(serve(scenario(**setup, engine={"decode_jumps": jumps}), edge_driver(begin_s, edge_s), COMPUTE_BOUND))
         for jumps in (True, False)
     )
     assert jumped["admitted_at_s"][1] == stepped["admitted_at_s"][1] == edge_s
@@ -220,7 +213,7 @@ def edge_driver(begin_s: float, edge_s: float) -> Rows:
 
 def test_exhausted_blocks_preempt_at_the_same_step():
     load = [Row(0.0, 60, 100), Row(0.01, 60, 100), Row(0.02, 60, 100)]
-    jumped = assert_same({"hbm_blocks": 24}, load, CROSSING)
+    jumped = assert_same({"hbm_blocks": 24}, load, COMPUTE_BOUND)
     assert jumped["preemptions"].sum() > 0
 
 
@@ -255,41 +248,36 @@ def test_a_prefix_router_sees_the_blocks_that_a_jump_has_taken():
 
 
 def test_jumps_take_fewer_events():
-    jumped, stepped = both_ways({"hbm_blocks": 100}, [Row(0.0, 64, 1000)], CROSSING)
+    jumped, stepped = both_ways({"hbm_blocks": 100}, [Row(0.0, 64, 1000)], COMPUTE_BOUND)
     assert jumped.provenance["events"] < 10 < 1000 < stepped.provenance["events"]
 
 
-lines = st.tuples(st.floats(0.0, 1.0), st.one_of(st.just(0.0), st.floats(1e-12, 1e-2)))
+slopes = st.one_of(st.just(0.0), st.floats(1e-12, 1e-2))
 
 
 @given(
     anchor_s=st.sampled_from([0.0, 3.7, 1e5]),
-    overhead_s=st.floats(1e-6, 1.0),
-    compute=lines,
-    memory=lines,
+    first_s=st.floats(1e-6, 1.0),
+    slope_s=slopes,
     steps=st.integers(1, 3000),
 )
-@example(anchor_s=0.0, overhead_s=1e-3, compute=(0.0, 0.0), memory=(0.0, 0.0), steps=1)
-@example(anchor_s=0.0, overhead_s=1e-3, compute=(0.5, 0.0), memory=(0.5, 1e-3), steps=7)  # crossing at step 0
-@example(anchor_s=0.0, overhead_s=1e-3, compute=(0.5, 0.0), memory=(0.25, 2.0**-4), steps=9)  # crossing on a step
-def test_edges_are_the_sum_of_independent_steps(anchor_s, overhead_s, compute, memory, steps):
-    run = decode_run(anchor_s, overhead_s, compute, memory, UNLIMITED_STEPS)
-    parts = [anchor_s]
-    for i in range(steps):
-        parts += [overhead_s, max(compute[0] + i * compute[1], memory[0] + i * memory[1])]
-    assert run.edge_s(steps) == pytest.approx(math.fsum(parts), rel=1e-12)
+@example(anchor_s=0.0, first_s=1e-3, slope_s=0.0, steps=1)
+def test_edges_are_the_sum_of_independent_steps(anchor_s, first_s, slope_s, steps):
+    run = DecodeRun(anchor_s, first_s, slope_s)
+    parts = [first_s + i * slope_s for i in range(steps)]
+    assert [run.step_s(i) for i in range(steps)] == parts
+    assert run.edge_s(steps) == pytest.approx(math.fsum([anchor_s, *parts]), rel=1e-12)
 
 
 @given(
     anchor_s=st.sampled_from([0.0, 3.7, 1e8]),
-    overhead_s=st.floats(1e-4, 1.0),
-    compute=lines,
-    memory=lines,
+    first_s=st.floats(1e-4, 1.0),
+    slope_s=slopes,
     steps=st.integers(1, 10**6),
     nudge=st.sampled_from([-1, 0, 1]),
 )
-def test_steps_until_finds_the_first_edge_not_before(anchor_s, overhead_s, compute, memory, steps, nudge):
-    run = decode_run(anchor_s, overhead_s, compute, memory, UNLIMITED_STEPS)
+def test_steps_until_finds_the_first_edge_not_before(anchor_s, first_s, slope_s, steps, nudge):
+    run = DecodeRun(anchor_s, first_s, slope_s)
     when_s = run.edge_s(steps)
     if nudge:
         when_s = math.nextafter(when_s, math.inf * nudge)
@@ -299,12 +287,14 @@ def test_steps_until_finds_the_first_edge_not_before(anchor_s, overhead_s, compu
 
 
 @given(
-    anchor_s=st.sampled_from([0.0, 3.7, 1e8]), first=lines, then=lines, steps=st.integers(1, 1000), late=st.booleans()
+    anchor_s=st.sampled_from([0.0, 3.7, 1e8]),
+    first_s=st.floats(1e-3, 1.0),
+    slope_s=slopes,
+    steps=st.integers(1, 1000),
+    late=st.booleans(),
 )
-@example(anchor_s=1e8, first=(0.25, 0.0), then=(0.0, 0.0), steps=3, late=False)  # as a table's lines are: one side only
-def test_steps_until_stops_where_the_lines_do(anchor_s, first, then, steps, late):
-    overhead_s = 0.0 if max(first[0], then[0]) > 1e-3 else 1e-3
-    run = decode_run(anchor_s, overhead_s, first, then, steps)
+def test_steps_until_stops_where_the_line_does(anchor_s, first_s, slope_s, steps, late):
+    run = DecodeRun(anchor_s, first_s, slope_s, steps)
     end_s = run.edge_s(steps)
     assert run.steps_until(end_s + 100.0 if late else math.nextafter(end_s, math.inf)) == steps
 

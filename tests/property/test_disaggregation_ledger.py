@@ -10,7 +10,9 @@ from sim.recording.transfers import HANDOVER
 
 NOT_COMPARED = {"itl_max_s"}  # a difference of two edges one way, a step's own length the other: equal to rounding
 EXACT = made_up_cost(fixed_s=2.0**-7)
-MIXED = made_up_cost(fixed_s=1e-4, compute_s_per_token=1e-4, memory_s_per_context_token=3.7e-7, dense_weights_s=1e-5)
+MIXED = made_up_cost(
+    fixed_s=1e-4, dense_compute_s_per_token=1e-4, memory_s_per_context_token=3.7e-7, dense_weights_s=1e-5
+)
 
 instants = st.one_of(st.integers(0, 200).map(lambda n: n * 2.0**-7), st.floats(0.0, 2.0))
 prompts = st.sampled_from([[100 * family + i for i in range(8)] for family in range(3)] + [None])

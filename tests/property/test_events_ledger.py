@@ -11,7 +11,7 @@ from scenarios.events import Event
 from scenarios.timeline import event_problems
 
 CHUNK_BYTES = CHUNK * 131_072
-COST = made_up_cost(compute_s_per_token=2.0**-10, fixed_s=2.0**-6)
+COST = made_up_cost(dense_compute_s_per_token=2.0**-10, fixed_s=2.0**-6)
 TIMES = st.integers(0, 40).map(lambda half_seconds: half_seconds / 2)
 LASTS = st.sampled_from([None, 0.0, 0.5, 3.0, 1000.0])
 

@@ -3,6 +3,7 @@
 import math
 import pickle
 import random
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -32,7 +33,7 @@ def step(c: StepCost, tokens: int, context: int = 0) -> float:
 def test_one_decode_step_of_llama_8b_by_hand() -> None:
     c = cost("llama-3.1-8b")
     weights = 2 * (32 * (4096 * 10240 + 3 * 4096 * 14336) + 128256 * 4096)
-    assert c.weights_s(1) == pytest.approx(weights / HBM_BYTES_PER_S)
+    assert c.products_s(1) == pytest.approx(weights / HBM_BYTES_PER_S)
     assert c.fixed_s == pytest.approx(2e-3 + 32 * 20e-6)
     assert (c.collective_latency_s, c.collective_s_per_token) == (0.0, 0.0)
     expected = c.fixed_s + weights / HBM_BYTES_PER_S + 1000 * 131072 / HBM_BYTES_PER_S
@@ -44,6 +45,30 @@ def test_one_prefill_step_of_llama_8b_by_hand() -> None:
     flops = 8192 * 2 * 32 * (4096 * 10240 + 3 * 4096 * 14336) + 32 * 4 * 4096 * 8192**2 / 2
     got = c.step_s(tokens=8192, pairs=8192**2 / 2, window_pairs=0, context_tokens=8192, window_context_tokens=0)
     assert got == pytest.approx(c.fixed_s + flops / BF16_FLOPS_PER_S)
+
+
+def test_classes_of_kernels_run_one_after_another_each_with_its_own_roofline() -> None:
+    c = replace(
+        cost("gpt-oss-120b"),
+        fixed_s=0.0,
+        dense_compute_s_per_token=1.0,
+        dense_weights_s=10.0,
+        expert_compute_s_per_token=3.0,
+        expert_weights_s=10.0,
+        expert_share=ExpertShare(experts=4, experts_per_token=4, spread_over=1),
+        activations_s_per_token=0.5,
+        compute_s_per_pair=2.0,
+        memory_s_per_context_token=7.0,
+        compute_s_per_window_pair=5.0,
+        memory_s_per_window_token=3.0,
+    )
+    # 5 tokens: dense weights (10) before their compute (5), experts' compute (15) before their weights (10)
+    assert c.products_s(5) == 10.0 + 15.0
+    assert c.beside_attention_s(5, 5) == 25.0 + 5 * 0.5
+    # full layers: 3 pairs cost 6, reading 2 tokens 14; windowed ones: 20 and 3
+    got = c.step_s(tokens=5, sequences=5, pairs=3, context_tokens=2, window_pairs=4, window_context_tokens=1)
+    assert got == 27.5 + 14.0 + 20.0
+    assert (c.decode_s_per_context_token, c.decode_s_per_window_token) == (7.0, 5.0)
 
 
 @pytest.mark.parametrize(("tokens", "ttft_s"), [(20_000, 0.635), (50_000, 2.292), (100_000, 6.851)])
@@ -108,8 +133,8 @@ def test_impossible_layouts(layout: dict[str, int], problem: str) -> None:
 
 def test_tensor_parallel_slices_and_replicates() -> None:
     one, eight, sixteen = (cost("llama-3.1-70b", "h200-sxm", n) for n in (1, 8, 16))
-    assert eight.weights_s(1) == pytest.approx(one.weights_s(1) / 8)
-    assert eight.compute_s_per_token == pytest.approx(one.compute_s_per_token / 8)
+    assert eight.dense_weights_s == pytest.approx(one.dense_weights_s / 8)
+    assert eight.dense_compute_s_per_token == pytest.approx(one.dense_compute_s_per_token / 8)
     assert eight.memory_s_per_context_token == pytest.approx(one.memory_s_per_context_token / 8)
     # Eight KV heads on sixteen ranks: every rank reads one head, as it does on eight.
     assert sixteen.memory_s_per_context_token == pytest.approx(eight.memory_s_per_context_token)
@@ -125,8 +150,8 @@ def test_all_reduce_by_hand() -> None:
 
 def test_expert_parallel_waits_for_the_busiest_rank() -> None:
     sliced, spread = (cost("qwen3-235b-a22b", "h200-sxm", 8, expert_parallel=ep) for ep in (False, True))
-    assert spread.weights_s(4) > sliced.weights_s(4)
-    assert spread.weights_s(100_000) == pytest.approx(sliced.weights_s(100_000))
+    assert spread.products_s(4) > sliced.products_s(4)
+    assert spread.products_s(100_000) == pytest.approx(sliced.products_s(100_000))
     assert spread.collective_latency_s == pytest.approx(sliced.collective_latency_s * 3 / 2)
     dense = [cost("llama-3.1-70b", "h200-sxm", 8, expert_parallel=ep) for ep in (False, True)]
     assert dense[0] == dense[1]
@@ -145,9 +170,9 @@ def test_busiest_rank_against_drawing_experts_at_random() -> None:
 
 def test_steady_pipeline() -> None:
     flat, piped = cost("llama-3.1-70b", "h200-sxm", 4), cost("llama-3.1-70b", "h200-sxm", 4, pipeline_parallel=2)
-    assert piped.weights_s(64) == pytest.approx(flat.weights_s(64))
+    assert piped.dense_weights_s == pytest.approx(flat.dense_weights_s)
     assert piped.fixed_s == flat.fixed_s
-    assert piped.compute_s_per_token == pytest.approx(flat.compute_s_per_token / 2)
+    assert piped.dense_compute_s_per_token == pytest.approx(flat.dense_compute_s_per_token / 2)
     assert piped.memory_s_per_context_token == pytest.approx(flat.memory_s_per_context_token / 2)
     assert piped.collective_latency_s == pytest.approx(flat.collective_latency_s + 20e-6)
     hop = 8192 * 2 / (450e9 * 4 * 2)
@@ -156,13 +181,14 @@ def test_steady_pipeline() -> None:
 
 def test_dtypes_matter() -> None:
     bf16, fp8 = cost("llama-3.1-70b", "h200-sxm", 8), cost("llama-3.1-70b", "h200-sxm", 8, weight_dtype="fp8")
-    assert fp8.weights_s(1) == pytest.approx(bf16.weights_s(1) / 2, rel=0.02)
-    assert fp8.compute_s_per_token == pytest.approx(bf16.compute_s_per_token * 989 * 0.61 / (1978 * 0.658))
+    assert fp8.dense_weights_s == pytest.approx(bf16.dense_weights_s / 2, rel=0.02)
+    slower_16_bit = 989 * 0.61 / (1978 * 0.658)
+    assert fp8.dense_compute_s_per_token == pytest.approx(bf16.dense_compute_s_per_token * slower_16_bit)
     halved = cost("llama-3.1-70b", "h200-sxm", 8, kv_dtype="fp8")
     assert halved.memory_s_per_context_token == pytest.approx(bf16.memory_s_per_context_token / 2)
     # No FP8 units on an A100: the weights are half as many bytes, the arithmetic stays at 16 bits.
     a100 = [cost("llama-3.1-8b", "a100-sxm-80gb", weight_dtype=dtype) for dtype in (None, "fp8")]
-    assert a100[0].compute_s_per_token == a100[1].compute_s_per_token
+    assert a100[0].dense_compute_s_per_token == a100[1].dense_compute_s_per_token
 
 
 def test_windows_have_their_own_coefficients() -> None:
@@ -176,19 +202,21 @@ MODELS = st.sampled_from(["llama-3.1-70b", "qwen3-coder-480b-a35b-fp8", "deepsee
 COUNTS = st.integers(0, 200_000)
 
 
-@given(MODELS, st.booleans(), st.integers(1, 20_000), COUNTS, COUNTS, COUNTS, COUNTS)
-def test_affine_is_the_step_to_the_bit(
-    name: str, spread: bool, tokens: int, pairs: int, window_pairs: int, context: int, window: int
+@given(MODELS, st.booleans(), st.integers(1, 20_000), COUNTS, COUNTS)
+def test_a_decode_step_is_a_line_in_its_context(
+    name: str, spread: bool, tokens: int, context: int, window: int
 ) -> None:
     c = cost(name, "h200-sxm", 8, expert_parallel=spread)
-    overhead_s, compute_s, memory_s = c.affine(tokens)
-    by_hand = overhead_s + max(
-        compute_s + c.compute_s_per_pair * pairs + c.compute_s_per_window_pair * window_pairs,
-        memory_s + c.memory_s_per_context_token * context + c.memory_s_per_window_token * window,
+    attention_s = c.decode_s_per_context_token * context + c.decode_s_per_window_token * window
+    got = c.step_s(
+        tokens=tokens,
+        sequences=tokens,
+        pairs=context,
+        window_pairs=window,
+        context_tokens=context,
+        window_context_tokens=window,
     )
-    assert by_hand == c.step_s(
-        tokens=tokens, pairs=pairs, window_pairs=window_pairs, context_tokens=context, window_context_tokens=window
-    )
+    assert got == pytest.approx(c.beside_attention_s(tokens, tokens) + attention_s, rel=1e-14)
 
 
 @given(MODELS, st.booleans(), st.integers(1, 20_000), st.integers(0, 2_000_000))
@@ -199,19 +227,19 @@ def test_more_work_never_takes_less_time(name: str, spread: bool, tokens: int, c
     assert base > 0
     assert base <= step(c, tokens + 1, context) * (1 + 1e-12)
     assert base <= step(c, tokens, context + 1)
-    assert c.weights_s(tokens) <= c.weights_s(tokens + 1) * (1 + 1e-12)
+    assert c.products_s(tokens) <= c.products_s(tokens + 1) * (1 + 1e-12)
 
 
 @given(MODELS, st.integers(1, 4096), st.sampled_from([1, 2, 4]))
-def test_more_ranks_never_read_slower(name: str, tokens: int, ranks: int) -> None:
-    assert cost(name, "h200-sxm", 2 * ranks).weights_s(tokens) < cost(name, "h200-sxm", ranks).weights_s(tokens)
+def test_more_ranks_never_multiply_slower(name: str, tokens: int, ranks: int) -> None:
+    assert cost(name, "h200-sxm", 2 * ranks).products_s(tokens) < cost(name, "h200-sxm", ranks).products_s(tokens)
 
 
-def test_memory_of_weights_is_reused_and_travels(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_memory_of_products_is_reused_and_travels(monkeypatch: pytest.MonkeyPatch) -> None:
     c = cost("deepseek-v3", "h200-sxm", 8)
-    first = c.weights_s(7)
+    first = c.products_s(7)
     monkeypatch.setattr(ExpertShare, "fraction", lambda *_: pytest.fail("computed twice"))
-    assert c.weights_s(7) == first
+    assert c.products_s(7) == first
     assert pickle.loads(pickle.dumps(c)) == c
 
 

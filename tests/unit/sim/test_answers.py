@@ -18,7 +18,7 @@ from sim.traces.sessions import Session, Stream, merged
 from sim.workload.sessions import SessionLoop
 
 CHUNK = 32
-COST = made_up_cost(fixed_s=0.001, compute_s_per_token=0.001)
+COST = made_up_cost(fixed_s=0.001, dense_compute_s_per_token=0.001)
 Turn = tuple[int, int, list[int]]
 TURNS: list[Turn] = [(65, 96, [0, 1]), (192, 1, [0, 1, 2, 3, 4, 5])]
 SWAP = {"cluster": {"replicas": 2, "replicas_per_node": 2}}

@@ -10,7 +10,7 @@ from scenarios.loader import load_scenario
 from sim.workload.phases import Phase
 
 C = 2.0**-10
-TOKENS = made_up_cost(compute_s_per_token=C)  # a step takes C for every token that it schedules
+TOKENS = made_up_cost(dense_compute_s_per_token=C)  # a step takes C for every token that it schedules
 STEPS = made_up_cost(fixed_s=1.0)  # every step takes a second
 TOKEN_BYTES = load_llm("llama-3.1-8b").kv_bytes_per_token("bf16")
 BLOCK_BYTES = BLOCK * TOKEN_BYTES
@@ -247,7 +247,7 @@ def test_closed_loops_and_bound_clients_see_the_replicas_that_prefill():
 
 # When it pays --------------------------------------------------------------------------------------------------------
 
-COSTS = made_up_cost(fixed_s=0.05, compute_s_per_token=2e-4)
+COSTS = made_up_cost(fixed_s=0.05, dense_compute_s_per_token=2e-4)
 
 
 def busy(cluster, every_s=0.97):

@@ -12,8 +12,8 @@ from sim.events.windows import WARM_REQUESTS, warmup_s
 
 CHUNK_BYTES = CHUNK * 131_072
 TOKEN_S = 2.0**-10
-PER_TOKEN = made_up_cost(compute_s_per_token=TOKEN_S)
-PER_STEP = made_up_cost(compute_s_per_token=TOKEN_S, fixed_s=0.125)
+PER_TOKEN = made_up_cost(dense_compute_s_per_token=TOKEN_S)
+PER_STEP = made_up_cost(dense_compute_s_per_token=TOKEN_S, fixed_s=0.125)
 PROMPT = [1, 2, 3]
 LONG = 2048  # 2 s of compute
 DRAM = {"device": "ddr5", "capacity": 1e9}

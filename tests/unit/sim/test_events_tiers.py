@@ -10,7 +10,7 @@ from sim.events.layout import Layout
 from sim.workload.phases import Phase
 
 CHUNK_BYTES = CHUNK * 131_072
-PER_TOKEN = made_up_cost(compute_s_per_token=2.0**-10)
+PER_TOKEN = made_up_cost(dense_compute_s_per_token=2.0**-10)
 N = 400
 TOKENS = N * CHUNK + 1
 PROMPT = list(range(1, N + 1))

@@ -9,7 +9,7 @@ from sim.tiers.faults import RandomFault, Read
 from sim.workload.phases import Phase
 
 TOKEN_S = 2.0**-6
-PER_TOKEN = made_up_cost(compute_s_per_token=TOKEN_S)
+PER_TOKEN = made_up_cost(dense_compute_s_per_token=TOKEN_S)
 # A quarter of a second a chunk, one after another, whatever else is on the way.
 SLOW = {"reads_in_flight": 1, "read_software": 0.25}
 PROMPT = [1, 2, 3]

@@ -30,7 +30,7 @@ def about(seconds):
 
 
 def per_token(seconds):
-    return made_up_cost(compute_s_per_token=seconds)
+    return made_up_cost(dense_compute_s_per_token=seconds)
 
 
 def run(load, earlier, cost, *, transfer, tiers=NVME, **setup):

@@ -294,8 +294,8 @@ def test_a_policy_that_wants_what_is_no_request_is_named(tmp_path, monkeypatch) 
 # HiCache --------------------------------------------------------------------------------------------------------------
 
 T = 2.0**-6
-SLOW_STEPS = made_up_cost(compute_s_per_token=T)  # half a second a chunk, of which the drive takes a quarter
-QUICK_STEPS = made_up_cost(compute_s_per_token=T / 16)
+SLOW_STEPS = made_up_cost(dense_compute_s_per_token=T)  # half a second a chunk, of which the drive takes a quarter
+QUICK_STEPS = made_up_cost(dense_compute_s_per_token=T / 16)
 ALONE = [Row(0.0, 129, 1, PROMPT)]
 
 

@@ -8,7 +8,7 @@ from models.llm import load_llm
 from sim.workload.phases import Phase
 
 C = 2.0**-10
-TOKENS = made_up_cost(compute_s_per_token=C)  # a step takes C for every token that it schedules
+TOKENS = made_up_cost(dense_compute_s_per_token=C)  # a step takes C for every token that it schedules
 STEPS = made_up_cost(fixed_s=1.0)  # every step takes a second
 NVME = {"nvme": {"device": "nvme-gen4", "capacity": 4e9}}
 # One chunk after another: a load or store of n chunks takes n times the software time (and a little for its bytes).

@@ -14,7 +14,7 @@ from engine_kit import CHUNK, Row, Rows, made_up_cost, prepared, scenario, serve
 from sim.workload.phases import Phase
 
 C = 2.0**-10
-TOKENS = made_up_cost(compute_s_per_token=C)
+TOKENS = made_up_cost(dense_compute_s_per_token=C)
 # One chunk of the drive takes a second; the array reads 32 at once.
 SLOW_DRIVE = {"reads_in_flight": 1, "read_software": "1 s", "staging": "pipelined"}
 NVME = {"nvme": {"device": "nvme-gen4", "capacity": "50 GB"}}

@@ -12,7 +12,7 @@ from engine_kit import Row, Rows, made_up_cost, prepared, scenario, table
 from sim.workload.phases import Phase
 
 C = 2.0**-10
-TOKENS = made_up_cost(compute_s_per_token=C)
+TOKENS = made_up_cost(dense_compute_s_per_token=C)
 # Holds the engine for half a second while the others queue.
 FIRST = Row(0.0, 512, 1)
 

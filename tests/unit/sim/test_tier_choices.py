@@ -13,7 +13,7 @@ from engine_kit import Row, Rows, made_up_cost, scenario, serve
 from sim.policies.base import ADMISSION, PLACEMENT
 
 CHUNK_BYTES = 32 * 131_072
-COST = made_up_cost(fixed_s=0.001, compute_s_per_token=0.001)
+COST = made_up_cost(fixed_s=0.001, dense_compute_s_per_token=0.001)
 TWO = {"cluster": {"replicas": 2, "replicas_per_node": 2}}
 
 Summary = dict[str, Any]
