@@ -191,6 +191,7 @@ def step_cost(
     full_bytes = llm.kv_bytes_per_token(kv_dtype) - windowed_bytes
     kv_s_per_byte = llm.kv_replication(tensor_parallel) / (ranks * hbm_bytes_per_s * accelerator.kv_hbm_factor)
     spread = expert_parallel and llm.experts > 0
+    spread_over = tensor_parallel if spread else 1
     latency_s, s_per_token = _collectives(llm, accelerator, tensor_parallel, pipeline_parallel, spread=spread)
     return StepCost(
         fixed_s=accelerator.step_fixed_s
@@ -210,12 +211,12 @@ def step_cost(
         expert_share=ExpertShare(
             experts=llm.experts,
             experts_per_token=llm.experts_per_token,
-            spread_over=tensor_parallel if spread else 1,
+            spread_over=spread_over,
             skew=accelerator.routing_skew,
         ),
         microbatches=pipeline_parallel,
         overhead_s_per_sequence=accelerator.sequence_fixed_s,
-        activations_s_per_token=_activation_bytes_per_token(llm, accelerator, tensor_parallel if spread else 1)
+        activations_s_per_token=_activation_bytes_per_token(llm, accelerator, spread_over)
         / (pipeline_parallel * hbm_bytes_per_s),
         prompt_floor_s=accelerator.step_fixed_s + llm.layers * accelerator.prompt_layer_fixed_s
         if accelerator.prompt_layer_fixed_s

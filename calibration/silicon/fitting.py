@@ -8,8 +8,9 @@ another engine, and these shall not bend the rest.
 Groups of rows (a model on a GPU in a precision) differ by how well their kernels are tuned, which no efficiency of the
 engine knows. So each group has two factors of its own, on all its TTFTs and on all its TPOTs, with priors around 1;
 what is common to the groups goes into the efficiencies. A prediction for another group has factors of 1. If TPOT alone
-had one, TTFTs that come out short would slow the efficiencies down, and factors hide what that does to TPOT. Same rows,
-same result.
+had one, TTFTs that come out short would slow the efficiencies down, and factors hide what that does to TPOT. How far
+they spread was chosen by leaving out fitted groups: for TensorRT-LLM a mean error on TPOT of 9.1 %, 13.4 % with half of
+that on TPOT. Same rows, same result.
 """
 
 from __future__ import annotations

@@ -30,10 +30,15 @@ def step(c: StepCost, tokens: int, context: int = 0) -> float:
     )
 
 
+def weights_s(c: StepCost, tokens: int) -> float:
+    """The HBM time of the weights that a step of so many tokens reads."""
+    return c.dense_weights_s + c.expert_weights_s * c.expert_share.fraction(tokens / c.microbatches)
+
+
 def test_one_decode_step_of_llama_8b_by_hand() -> None:
     c = cost("llama-3.1-8b")
     weights = 2 * (32 * (4096 * 10240 + 3 * 4096 * 14336) + 128256 * 4096)
-    assert c.products_s(1) == pytest.approx(weights / HBM_BYTES_PER_S)
+    assert weights_s(c, 1) == c.products_s(1) == pytest.approx(weights / HBM_BYTES_PER_S)
     assert c.fixed_s == pytest.approx(2e-3 + 32 * 20e-6)
     assert (c.collective_latency_s, c.collective_s_per_token) == (0.0, 0.0)
     expected = c.fixed_s + weights / HBM_BYTES_PER_S + 1000 * 131072 / HBM_BYTES_PER_S
@@ -133,7 +138,7 @@ def test_impossible_layouts(layout: dict[str, int], problem: str) -> None:
 
 def test_tensor_parallel_slices_and_replicates() -> None:
     one, eight, sixteen = (cost("llama-3.1-70b", "h200-sxm", n) for n in (1, 8, 16))
-    assert eight.dense_weights_s == pytest.approx(one.dense_weights_s / 8)
+    assert weights_s(eight, 1) == pytest.approx(weights_s(one, 1) / 8)
     assert eight.dense_compute_s_per_token == pytest.approx(one.dense_compute_s_per_token / 8)
     assert eight.memory_s_per_context_token == pytest.approx(one.memory_s_per_context_token / 8)
     # Eight KV heads on sixteen ranks: every rank reads one head, as it does on eight.
@@ -150,8 +155,9 @@ def test_all_reduce_by_hand() -> None:
 
 def test_expert_parallel_waits_for_the_busiest_rank() -> None:
     sliced, spread = (cost("qwen3-235b-a22b", "h200-sxm", 8, expert_parallel=ep) for ep in (False, True))
+    assert weights_s(spread, 4) > weights_s(sliced, 4)
     assert spread.products_s(4) > sliced.products_s(4)
-    assert spread.products_s(100_000) == pytest.approx(sliced.products_s(100_000))
+    assert weights_s(spread, 100_000) == pytest.approx(weights_s(sliced, 100_000))
     assert spread.collective_latency_s == pytest.approx(sliced.collective_latency_s * 3 / 2)
     dense = [cost("llama-3.1-70b", "h200-sxm", 8, expert_parallel=ep) for ep in (False, True)]
     assert dense[0] == dense[1]
@@ -170,7 +176,7 @@ def test_busiest_rank_against_drawing_experts_at_random() -> None:
 
 def test_steady_pipeline() -> None:
     flat, piped = cost("llama-3.1-70b", "h200-sxm", 4), cost("llama-3.1-70b", "h200-sxm", 4, pipeline_parallel=2)
-    assert piped.dense_weights_s == pytest.approx(flat.dense_weights_s)
+    assert weights_s(piped, 64) == pytest.approx(weights_s(flat, 64))
     assert piped.fixed_s == flat.fixed_s
     assert piped.dense_compute_s_per_token == pytest.approx(flat.dense_compute_s_per_token / 2)
     assert piped.memory_s_per_context_token == pytest.approx(flat.memory_s_per_context_token / 2)
@@ -181,7 +187,7 @@ def test_steady_pipeline() -> None:
 
 def test_dtypes_matter() -> None:
     bf16, fp8 = cost("llama-3.1-70b", "h200-sxm", 8), cost("llama-3.1-70b", "h200-sxm", 8, weight_dtype="fp8")
-    assert fp8.dense_weights_s == pytest.approx(bf16.dense_weights_s / 2, rel=0.02)
+    assert weights_s(fp8, 1) == pytest.approx(weights_s(bf16, 1) / 2, rel=0.02)
     slower_16_bit = 989 * 0.61 / (1978 * 0.658)
     assert fp8.dense_compute_s_per_token == pytest.approx(bf16.dense_compute_s_per_token * slower_16_bit)
     halved = cost("llama-3.1-70b", "h200-sxm", 8, kv_dtype="fp8")
@@ -202,13 +208,26 @@ MODELS = st.sampled_from(["llama-3.1-70b", "qwen3-coder-480b-a35b-fp8", "deepsee
 COUNTS = st.integers(0, 200_000)
 
 
-@given(MODELS, st.booleans(), st.integers(1, 20_000), COUNTS, COUNTS)
-def test_a_decode_step_is_a_line_in_its_context(
-    name: str, spread: bool, tokens: int, context: int, window: int
+@given(MODELS, st.booleans(), st.integers(1, 20_000), COUNTS, COUNTS, COUNTS, COUNTS)
+def test_a_step_is_the_sum_of_its_classes_to_the_bit(
+    name: str, spread: bool, tokens: int, pairs: int, window_pairs: int, context: int, window: int
 ) -> None:
     c = cost(name, "h200-sxm", 8, expert_parallel=spread)
-    attention_s = c.decode_s_per_context_token * context + c.decode_s_per_window_token * window
-    got = c.step_s(
+    by_hand = (
+        c.beside_attention_s(tokens, 0)
+        + max(c.compute_s_per_pair * pairs, c.memory_s_per_context_token * context)
+        + max(c.compute_s_per_window_pair * window_pairs, c.memory_s_per_window_token * window)
+    )
+    assert by_hand == c.step_s(
+        tokens=tokens, pairs=pairs, window_pairs=window_pairs, context_tokens=context, window_context_tokens=window
+    )
+    # A decode step, with a pair for each token that is read, is a straight line.
+    line = (
+        c.beside_attention_s(tokens, tokens)
+        + c.decode_s_per_context_token * context
+        + c.decode_s_per_window_token * window
+    )
+    assert line == c.step_s(
         tokens=tokens,
         sequences=tokens,
         pairs=context,
@@ -216,7 +235,6 @@ def test_a_decode_step_is_a_line_in_its_context(
         context_tokens=context,
         window_context_tokens=window,
     )
-    assert got == pytest.approx(c.beside_attention_s(tokens, tokens) + attention_s, rel=1e-14)
 
 
 @given(MODELS, st.booleans(), st.integers(1, 20_000), st.integers(0, 2_000_000))
@@ -228,11 +246,14 @@ def test_more_work_never_takes_less_time(name: str, spread: bool, tokens: int, c
     assert base <= step(c, tokens + 1, context) * (1 + 1e-12)
     assert base <= step(c, tokens, context + 1)
     assert c.products_s(tokens) <= c.products_s(tokens + 1) * (1 + 1e-12)
+    assert weights_s(c, tokens) <= weights_s(c, tokens + 1) * (1 + 1e-12)
 
 
 @given(MODELS, st.integers(1, 4096), st.sampled_from([1, 2, 4]))
-def test_more_ranks_never_multiply_slower(name: str, tokens: int, ranks: int) -> None:
-    assert cost(name, "h200-sxm", 2 * ranks).products_s(tokens) < cost(name, "h200-sxm", ranks).products_s(tokens)
+def test_more_ranks_never_read_or_multiply_slower(name: str, tokens: int, ranks: int) -> None:
+    more, fewer = (cost(name, "h200-sxm", count) for count in (2 * ranks, ranks))
+    assert weights_s(more, tokens) < weights_s(fewer, tokens)
+    assert more.products_s(tokens) < fewer.products_s(tokens)
 
 
 def test_memory_of_products_is_reused_and_travels(monkeypatch: pytest.MonkeyPatch) -> None:
