@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from math import log
 from statistics import median
-from typing import Final
+from typing import Final, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,6 +28,9 @@ _INSIDE: Final = 0.1
 """The fit begins at the priors, but so far within the bounds, as a share of their distance: steps shrink beside one."""
 _CONVERGED: Final = 1e-3
 _MOST_STEPS: Final = 20
+_MOST_STARTS: Final = 4
+"""Medians over seeds jump, and a jump upwards makes the solver's steps too short to get past it: it begins again where
+it ended, with long steps, while that still helps."""
 _BY_DATA, _BY_PRIOR = 0.25, 0.75
 """Share of the prior's variance that is left: below the first the data hold a parameter, above the second the prior."""
 
@@ -119,35 +122,23 @@ class Fitted:
         return "data" if left < _BY_DATA else "prior" if left > _BY_PRIOR else "data and prior"
 
 
+class Objective(Protocol):
+    """What is made small: the sum of the squares of *residuals*; *jacobian* is their derivative, residuals x places."""
+
+    def residuals(self, x: Floats) -> Floats:
+        """Return the residuals."""
+
+    def jacobian(self, x: Floats) -> Floats:
+        """Return their derivative."""
+
+
 def fit(plan: FitPlan, *, jobs: int | None = None, progress: Report | None = None) -> Fitted:
     """Fit the parameters of a plan; the same data give the same values, whatever *jobs* is. Raises KvTierError."""
-    from scipy.optimize import least_squares
-
     objective = _Objective(plan, jobs, progress)
     parameters = list(plan.parameters.values())
     low, high = (np.array([p.to_x(p.bounds[side]) for p in parameters]) for side in (0, 1))
     margin = _INSIDE * (high - low)
-    start = np.clip(np.zeros(len(parameters)), low + margin, high - margin)
-
-    def residuals(z: Floats) -> Floats:
-        return objective.residuals(z - 1.0)
-
-    def jacobian_of(z: Floats) -> Floats:
-        return objective.jacobian(z - 1.0)
-
-    # The solver's first step is as long as the start is from 0, so 0 is put where that is the length of the prior.
-    found = least_squares(
-        residuals,
-        start + 1.0,
-        jac=jacobian_of,
-        bounds=(low + 1.0, high + 1.0),
-        x_scale=1.0,
-        ftol=_CONVERGED,
-        xtol=_CONVERGED,
-        gtol=None,
-        max_nfev=_MOST_STEPS,
-    )
-    x = np.asarray(found.x, dtype=np.float64) - 1.0
+    x = least_squares_again(objective, np.clip(np.zeros(len(parameters)), low + margin, high - margin), low, high)
     jacobian = objective.jacobian(x)[: len(plan.rows)]
     return Fitted(
         plan=plan,
@@ -158,6 +149,36 @@ def fit(plan: FitPlan, *, jobs: int | None = None, progress: Report | None = Non
         jacobian=jacobian,
         evaluations=objective.evaluations,
     )
+
+
+def least_squares_again(objective: Objective, start: Floats, low: Floats, high: Floats) -> Floats:
+    """Return the place with the least sum of squares, from the start and from each end until that no longer helps."""
+    from scipy.optimize import least_squares
+
+    # The solver's first step is as long as the start is from 0, so 0 is put where that is the length of the prior.
+    def residuals(z: Floats) -> Floats:
+        return objective.residuals(z - 1.0)
+
+    def jacobian(z: Floats) -> Floats:
+        return objective.jacobian(z - 1.0)
+
+    x, cost = start, np.inf
+    for _ in range(_MOST_STARTS):
+        found = least_squares(
+            residuals,
+            x + 1.0,
+            jac=jacobian,
+            bounds=(low + 1.0, high + 1.0),
+            x_scale=1.0,
+            ftol=_CONVERGED,
+            xtol=_CONVERGED,
+            gtol=None,
+            max_nfev=_MOST_STEPS,
+        )
+        x, before, cost = np.asarray(found.x, dtype=np.float64) - 1.0, cost, float(found.cost)
+        if cost > before * (1.0 - _CONVERGED):
+            break
+    return x
 
 
 def _residuals(plan: FitPlan, simulated: Sequence[float]) -> Floats:

@@ -9,7 +9,7 @@ import yaml
 from calibration.commands import print_fit
 from calibration.fit_plan import load_plan
 from calibration.fitted_file import fitted_document, yaml_text
-from calibration.fitting import Fitted, fit
+from calibration.fitting import Fitted, Floats, fit, least_squares_again
 from calibration.measurements import read_table
 from calibration.simulating import medians
 from models.errors import InputError
@@ -80,6 +80,23 @@ def test_without_noise_they_are_found_exactly(truth: list[float], tmp_path: Path
     found = fit(load_plan(write(tmp_path, plan, truth)), jobs=1)
     assert found.values[:3] == pytest.approx([1.0, 0.7, 0.3], rel=0.02)
     assert np.abs(found.errors).max() < 0.005
+
+
+class Jump:
+    """A residual that falls to 0 at 4, but for a jump between 1 and 2 that the derivative does not tell."""
+
+    def residuals(self, x: Floats) -> Floats:
+        return np.where((x >= 1.0) & (x < 2.0), x - 7.0, x - 4.0)
+
+    def jacobian(self, x: Floats) -> Floats:
+        return np.ones((1, 1))
+
+
+def test_a_jump_in_the_way_does_not_end_a_fit(monkeypatch: pytest.MonkeyPatch) -> None:
+    bounds = np.array([-10.0]), np.array([10.0])
+    assert least_squares_again(Jump(), np.zeros(1), *bounds) == pytest.approx(4.0)
+    monkeypatch.setattr("calibration.fitting._MOST_STARTS", 1)
+    assert least_squares_again(Jump(), np.zeros(1), *bounds) < 1.0
 
 
 def test_what_holds_a_parameter_is_said(fitted: Fitted) -> None:

@@ -313,7 +313,7 @@ WAVE = "workload.phases.c8.wave."
     ("overrides", "quantity", "message"),
     [
         (("tiers.fx100.ports=2", "tiers.fx100.drives=8"), "tier_bytes_per_s",
-         "bandwidth of storage 21.41 GB/s: fitted to 7.043 GB/s to 10.7 GB/s"),
+         "bandwidth of storage 21.41 GB/s: fitted to 7.031 GB/s to 10.7 GB/s"),
         (("links.fx100.bandwidth=110 Gbit/s",), "tier_bytes_per_s", "bandwidth of storage 11.77 GB/s"),
         ((f"{WAVE}requests=34",), "concurrency", "requests at once 34: fitted to 1 to 32"),
         ((f"{WAVE}prompt_tokens=31000",), "prompt_tokens", "context length 31,000: fitted to 8,460 to 30,235"),
