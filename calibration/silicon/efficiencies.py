@@ -58,20 +58,22 @@ def _share(name: str, prior: float, spread: float, *, high: float, of_library: b
 # Priors: engines are near their libraries where one large kernel does the work (16-bit products, copies), less so where
 # quantising, small products or the ranks' waiting come between; wide enough for whole engines. What kernels take beyond
 # the roofline is that of AIConfigurator's tables of single operators (aiconfigurator-core 0.12.0: vLLM 0.24.0, SGLang
-# 0.5.14 and TensorRT-LLM 1.3.0rc20 on H100, H200 and B200), which are no serving runs. There, a decode of few sequences
-# takes 28 to 41 us a layer of Llama-3.1-8B more in 16 bit on one GPU, of which `Llm.kernels` counts ten kernels, and 45
-# to 98 us in FP8; tensor parallelism adds 5 to 12 us to two all-reduces that wait for nobody. Routed experts of one
-# token take 14 to 55 us (vLLM, SGLang) or 16 to 170 us (TensorRT-LLM) beyond their weights, and are routed besides;
-# they read weights at 0.7 to 1.0 of the other kernels' efficiency. Those of 8,192 tokens take a + b / tensor
-# parallelism: b is products at 0.4 to 0.9 of the other kernels' efficiency, a passes about 10 bytes an element of each
-# chosen expert's hidden vector. KV is read at 1.03 to 1.13 of copies. A step's own time is what engines do not overlap:
-# sampling and the preparation of inputs. Fixed times of which only the order of magnitude is known are a factor of two
-# or more. A layer passes its activations about ten times (two norms, two residual sums, rotation, activation function
-# and quantisation), and launches some tens of kernels of about 10 us each where no CUDA graph does.
+# 0.5.14 and TensorRT-LLM 1.3.0rc20 on H100, H200 and B200), which are no serving runs. There, products of 1,024 to
+# 8,192 tokens on a B200 reach 0.83 of the catalogue's figure in FP8 and 0.69 in FP4 (0.64 to 0.71 by engine): the prior
+# of FP4, which no Hopper multiplies, is to FP8's as that. A decode of few sequences takes 28 to 41 us a layer of
+# Llama-3.1-8B more in 16 bit on one GPU, of which `Llm.kernels` counts ten kernels, and 45 to 98 us in FP8; tensor
+# parallelism adds 5 to 12 us to two all-reduces that wait for nobody. Routed experts of one token take 14 to 55 us
+# (vLLM, SGLang) or 16 to 170 us (TensorRT-LLM) beyond their weights, and are routed besides; they read weights at 0.7
+# to 1.0 of the other kernels' efficiency. Those of 8,192 tokens take a + b / tensor parallelism: b is products at 0.4
+# to 0.9 of the other kernels' efficiency, a passes about 10 bytes an element of each chosen expert's hidden vector. KV
+# is read at 1.03 to 1.13 of copies. A step's own time is what engines do not overlap: sampling and the preparation of
+# inputs. Fixed times of which only the order of magnitude is known are a factor of two or more. A layer passes its
+# activations about ten times (two norms, two residual sums, rotation, activation function and quantisation), and
+# launches some tens of kernels of about 10 us each where no CUDA graph does.
 PARAMETERS: Final = (
     _share("bf16_efficiency", 1.0, 0.25, high=1.5, of_library=True),
     _share("fp8_efficiency", 0.8, 0.25, high=1.5, of_library=True),
-    _share("fp4_efficiency", 0.53, 0.25, high=1.5, of_library=True),
+    _share("fp4_efficiency", 0.66, 0.25, high=1.5, of_library=True),
     _share("hbm_efficiency", 0.97, 0.1, high=1.12, of_library=True),
     _share("collective_efficiency", 0.75, 0.3, high=1.2, of_library=True),
     _share("expert_compute_factor", 0.5, 0.4, high=1.5),
