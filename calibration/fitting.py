@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import log
 from statistics import median
-from typing import Final, Protocol
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -122,23 +122,14 @@ class Fitted:
         return "data" if left < _BY_DATA else "prior" if left > _BY_PRIOR else "data and prior"
 
 
-class Objective(Protocol):
-    """What is made small: the sum of the squares of *residuals*; *jacobian* is their derivative, residuals x places."""
-
-    def residuals(self, x: Floats) -> Floats:
-        """Return the residuals."""
-
-    def jacobian(self, x: Floats) -> Floats:
-        """Return their derivative."""
-
-
 def fit(plan: FitPlan, *, jobs: int | None = None, progress: Report | None = None) -> Fitted:
     """Fit the parameters of a plan; the same data give the same values, whatever *jobs* is. Raises KvTierError."""
     objective = _Objective(plan, jobs, progress)
     parameters = list(plan.parameters.values())
     low, high = (np.array([p.to_x(p.bounds[side]) for p in parameters]) for side in (0, 1))
     margin = _INSIDE * (high - low)
-    x = least_squares_again(objective, np.clip(np.zeros(len(parameters)), low + margin, high - margin), low, high)
+    start = np.clip(np.zeros(len(parameters)), low + margin, high - margin)
+    x = least_squares_again(objective.residuals, objective.jacobian, start, low, high)
     jacobian = objective.jacobian(x)[: len(plan.rows)]
     return Fitted(
         plan=plan,
@@ -151,23 +142,29 @@ def fit(plan: FitPlan, *, jobs: int | None = None, progress: Report | None = Non
     )
 
 
-def least_squares_again(objective: Objective, start: Floats, low: Floats, high: Floats) -> Floats:
-    """Return the place with the least sum of squares, from the start and from each end until that no longer helps."""
+def least_squares_again(
+    residuals: Callable[[Floats], Floats],
+    jacobian: Callable[[Floats], Floats],
+    start: Floats,
+    low: Floats,
+    high: Floats,
+) -> Floats:
+    """Return the place with the least sum of squares, from the start and from each end until that no longer helps.
+
+    *jacobian* is the derivative of *residuals*, residuals x places.
+    """
     from scipy.optimize import least_squares
 
     # The solver's first step is as long as the start is from 0, so 0 is put where that is the length of the prior.
-    def residuals(z: Floats) -> Floats:
-        return objective.residuals(z - 1.0)
-
-    def jacobian(z: Floats) -> Floats:
-        return objective.jacobian(z - 1.0)
+    def shifted(function: Callable[[Floats], Floats]) -> Callable[[Floats], Floats]:
+        return lambda z: function(z - 1.0)
 
     x, cost = start, np.inf
     for _ in range(_MOST_STARTS):
         found = least_squares(
-            residuals,
+            shifted(residuals),
             x + 1.0,
-            jac=jacobian,
+            jac=shifted(jacobian),
             bounds=(low + 1.0, high + 1.0),
             x_scale=1.0,
             ftol=_CONVERGED,

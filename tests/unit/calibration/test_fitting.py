@@ -82,21 +82,16 @@ def test_without_noise_they_are_found_exactly(truth: list[float], tmp_path: Path
     assert np.abs(found.errors).max() < 0.005
 
 
-class Jump:
-    """A residual that falls to 0 at 4, but for a jump between 1 and 2 that the derivative does not tell."""
-
-    def residuals(self, x: Floats) -> Floats:
-        return np.where((x >= 1.0) & (x < 2.0), x - 7.0, x - 4.0)
-
-    def jacobian(self, x: Floats) -> Floats:
-        return np.ones((1, 1))
+def jumping(x: Floats) -> Floats:
+    """Return a residual that falls to 0 at 4, but for a jump between 1 and 2 that its derivative does not tell."""
+    return np.where((x >= 1.0) & (x < 2.0), x - 7.0, x - 4.0)
 
 
 def test_a_jump_in_the_way_does_not_end_a_fit(monkeypatch: pytest.MonkeyPatch) -> None:
-    bounds = np.array([-10.0]), np.array([10.0])
-    assert least_squares_again(Jump(), np.zeros(1), *bounds) == pytest.approx(4.0)
+    problem = jumping, lambda x: np.ones((1, 1)), np.zeros(1), np.array([-10.0]), np.array([10.0])
+    assert least_squares_again(*problem) == pytest.approx(4.0)
     monkeypatch.setattr("calibration.fitting._MOST_STARTS", 1)
-    assert least_squares_again(Jump(), np.zeros(1), *bounds) < 1.0
+    assert least_squares_again(*problem) < 1.0
 
 
 def test_what_holds_a_parameter_is_said(fitted: Fitted) -> None:
